@@ -1,0 +1,329 @@
+package baton
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"baton/internal/boottime"
+)
+
+// The causes for which a leadership's context ends, as context.Cause tells them.
+var (
+	// ErrLapsed: renewals did not come through in time, and the lease can no longer be trusted.
+	ErrLapsed = errors.New("leadership lapsed: the lease was not renewed in time")
+	// ErrResigned: this process gave it up.
+	ErrResigned = errors.New("leadership resigned")
+	// ErrEnding: the store asked for it to end; drain and return.
+	ErrEnding = errors.New("leadership is being ended")
+	// ErrUnready: the readiness check failed.
+	ErrUnready = errors.New("leadership resigned: not ready")
+)
+
+// LeadershipConfig is what an elector builds a leadership from.
+type LeadershipConfig struct {
+	Token Token
+	// Clock measures Until. The system's if nil.
+	Clock Clock
+	// Until is the reading of Clock up to which the grant can be trusted.
+	Until time.Duration
+	// StopGrace is how long before Until the work's context ends.
+	StopGrace time.Duration
+	// Tick is how often the clock is looked at, at the least; StopGrace/4 if zero, 250ms if that is zero too.
+	Tick time.Duration
+	// Release tells the judge that the leadership is over. The work has returned by then.
+	Release func(ctx context.Context) error
+	// Transfer names a successor before the drain; nil if that is not possible.
+	Transfer func(ctx context.Context, node string) error
+	// OnOverrun is told of work that is still running when it must not be.
+	OnOverrun func(Overrun)
+}
+
+// Overrun describes work that did not return in time.
+type Overrun struct {
+	Token Token
+	// By is how long after its deadline the work was seen running.
+	By time.Duration
+	// Cause is why the leadership ended.
+	Cause error
+}
+
+func (o Overrun) String() string {
+	return fmt.Sprintf("work under %s is still running %v after it had to stop (%v)", o.Token, o.By, o.Cause)
+}
+
+// Leadership is what an elected process holds: a context, a term, and a
+// deadline that renewals move. All methods may be called at any time, by anyone.
+//
+// It passes through three states. It leads. Then it stops: the context has ended
+// and the work drains under a lease that is still good. Then it is over. It never goes back.
+type Leadership struct {
+	cfg    LeadershipConfig
+	ctx    *boottime.Context
+	cancel context.CancelCauseFunc
+	over   chan struct{} // closed when nothing of it can be trusted any more
+
+	mu        sync.Mutex
+	until     time.Duration
+	stopped   bool // the context has ended
+	lapsed    bool // and that was because time ran out: no renewal counts from here on
+	cause     error
+	ended     bool          // over is closed
+	endedAt   time.Duration // when, unless until came first
+	working   bool          // Run's work is between call and return
+	overrun   bool          // reported
+	resigning bool          // release as soon as the work has returned
+	released  bool
+	stopTick  func() bool
+}
+
+// Tenure is the elector's side of a leadership. Whoever holds it says how long
+// the leadership can be trusted.
+type Tenure struct{ l *Leadership }
+
+// NewLeadership makes a leadership that leads from now on, and the handle by
+// which its elector extends and ends it. The elector must end it sometime.
+func NewLeadership(cfg LeadershipConfig) (*Leadership, *Tenure) {
+	if cfg.Clock == nil {
+		cfg.Clock = SystemClock()
+	}
+	if cfg.Tick <= 0 {
+		cfg.Tick = cfg.StopGrace / 4
+	}
+	if cfg.Tick <= 0 {
+		cfg.Tick = 250 * time.Millisecond
+	}
+	l := &Leadership{cfg: cfg, until: cfg.Until, over: make(chan struct{})}
+	parent := context.WithValue(context.Background(), leadershipKey{}, l)
+	l.ctx, l.cancel = boottime.NewContext(parent, func() { l.Valid() })
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.look()
+	l.armTick()
+	return l, &Tenure{l}
+}
+
+// Token is what every protected write carries.
+func (l *Leadership) Token() Token { return l.cfg.Token }
+
+// Term is the token's term.
+func (l *Leadership) Term() Term { return l.cfg.Token.Term }
+
+// Context ends when the work has to stop: StopGrace before the lease can no
+// longer be trusted, or when the leadership is resigned, ended or lost.
+// context.Cause tells which. It carries the leadership and its token.
+//
+// Its Err looks at the clock. A context derived from it learns of the end
+// within a fraction of the margin; code that resumes after a pause and cannot
+// wait for that asks Valid.
+func (l *Leadership) Context() context.Context { return l.ctx }
+
+// Valid reports whether the lease is certainly still held. It looks at the
+// clock each time. What was valid a moment ago need not be now: only a ledger
+// beside the data can make a write safe.
+func (l *Leadership) Valid() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.look()
+	return !l.ended
+}
+
+// Remaining is how long Valid will stay true if no renewal comes through.
+func (l *Leadership) Remaining() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.look()
+	if l.ended {
+		return 0
+	}
+	return l.until - now
+}
+
+// Cause says why the leadership stopped; nil while it leads.
+func (l *Leadership) Cause() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.look()
+	return l.cause
+}
+
+// Over is closed when the leadership is over: lapsed, lost or released.
+func (l *Leadership) Over() <-chan struct{} { return l.over }
+
+// Lose ends the leadership at once. A ledger that has seen a later term calls it.
+func (l *Leadership) Lose(cause error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.end(cause, l.cfg.Clock.Now())
+}
+
+// Resign ends the work's context and gives the lease back.
+//
+// Inside Run it returns at once, and the lease is given back when the work has
+// returned. Outside, the caller has stopped its work before it calls, and
+// Resign reports whether the lease was given back: *NotLeaderError if it was
+// lost before, an unknown outcome as whatever the store said.
+func (l *Leadership) Resign(ctx context.Context) error {
+	return l.resign(ctx, ErrResigned)
+}
+
+// ResignTo is Resign in favour of a named node, which goes first if it waits
+// in line. If it does not, or the store cannot transfer, that is *ConflictError and the leadership goes on.
+func (l *Leadership) ResignTo(ctx context.Context, node string) error {
+	if err := ValidateID("successor", node); err != nil {
+		return err
+	}
+	if l.cfg.Transfer == nil {
+		return &ConflictError{Reason: ConflictUnsupported, Message: "this store cannot transfer leadership to a named node"}
+	}
+	if err := l.cfg.Transfer(ctx, node); err != nil {
+		return fmt.Errorf("transfer %s to %s: %w", l.cfg.Token, node, err)
+	}
+	return l.resign(ctx, fmt.Errorf("%w in favour of %s", ErrResigned, node))
+}
+
+func (l *Leadership) resign(ctx context.Context, cause error) error {
+	l.mu.Lock()
+	now := l.look()
+	l.stop(cause, false, now)
+	if l.working {
+		l.resigning = true
+		l.mu.Unlock()
+		return nil
+	}
+	l.mu.Unlock()
+	return l.release(ctx)
+}
+
+// release gives the lease back, once. From before the request leaves nothing
+// is trusted any more.
+func (l *Leadership) release(ctx context.Context) error {
+	l.mu.Lock()
+	if l.released {
+		l.mu.Unlock()
+		return &NotLeaderError{ID: LeaseID{Group: l.cfg.Token.Group, InstanceID: l.cfg.Token.InstanceID, Term: l.cfg.Token.Term}}
+	}
+	l.released = true
+	l.end(ErrResigned, l.cfg.Clock.Now())
+	l.mu.Unlock()
+	if l.cfg.Release == nil {
+		return nil
+	}
+	return l.cfg.Release(ctx)
+}
+
+// begin and finish stand around the work that Run calls.
+func (l *Leadership) begin() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.working = true
+	l.armTick()
+}
+
+func (l *Leadership) finish() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.reportOverrun(l.look())
+	l.working = false
+}
+
+// look brings the state up to the clock and returns its reading. Every method
+// that reports state goes through it, so that no answer depends on a timer having fired.
+func (l *Leadership) look() time.Duration {
+	now := l.cfg.Clock.Now()
+	if !l.stopped && now >= l.until-l.cfg.StopGrace {
+		l.stop(ErrLapsed, true, now)
+	}
+	if !l.ended && now >= l.until {
+		l.end(ErrLapsed, l.until)
+	}
+	return now
+}
+
+func (l *Leadership) stop(cause error, lapsed bool, _ time.Duration) {
+	if l.stopped {
+		return
+	}
+	l.stopped, l.lapsed, l.cause = true, lapsed, cause
+	l.cancel(cause)
+}
+
+func (l *Leadership) end(cause error, at time.Duration) {
+	if l.ended {
+		return
+	}
+	l.stop(cause, true, at)
+	l.ended, l.endedAt = true, at
+	close(l.over)
+}
+
+func (l *Leadership) armTick() {
+	if l.stopTick != nil {
+		l.stopTick()
+	}
+	now := l.cfg.Clock.Now()
+	if l.ended && (!l.working || l.overrun) {
+		return
+	}
+	d := l.cfg.Tick
+	for _, at := range []time.Duration{l.until - l.cfg.StopGrace, l.until, l.overrunAt()} {
+		if left := at - now; left > 0 {
+			d = min(d, left)
+		}
+	}
+	l.stopTick = l.cfg.Clock.AfterFunc(d, l.tick)
+}
+
+func (l *Leadership) tick() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.reportOverrun(l.look())
+	l.armTick()
+}
+
+// overrunAt is when work that is still running has overrun: at the end of the
+// lease, or a StopGrace after the leadership was lost, whichever is first.
+func (l *Leadership) overrunAt() time.Duration {
+	if l.ended {
+		return min(l.until, l.endedAt+l.cfg.StopGrace)
+	}
+	return l.until
+}
+
+func (l *Leadership) reportOverrun(now time.Duration) {
+	if !l.working || l.overrun || !l.ended || now < l.overrunAt() {
+		return
+	}
+	l.overrun = true
+	if l.cfg.OnOverrun != nil {
+		go l.cfg.OnOverrun(Overrun{Token: l.cfg.Token, By: now - l.overrunAt(), Cause: l.cause})
+	}
+}
+
+// Extend lets the leadership be trusted until this reading of its clock, if
+// that is later than before, and reports whether it still counts for anything: after the
+// leadership has lapsed, or is over, no answer revives it.
+func (t *Tenure) Extend(until time.Duration) bool {
+	l := t.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.look()
+	if l.lapsed || l.ended {
+		return false
+	}
+	l.until = max(l.until, until)
+	return true
+}
+
+// Stop ends the work's context; the lease stays good for the drain.
+func (t *Tenure) Stop(cause error) {
+	l := t.l
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.stop(cause, false, l.look())
+}
+
+// End ends the leadership at once.
+func (t *Tenure) End(cause error) { t.l.Lose(cause) }

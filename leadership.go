@@ -186,8 +186,8 @@ func (l *Leadership) ResignTo(ctx context.Context, node string) error {
 
 func (l *Leadership) resign(ctx context.Context, cause error) error {
 	l.mu.Lock()
-	now := l.look()
-	l.stop(cause, false, now)
+	l.look()
+	l.stop(cause, false)
 	if l.working {
 		l.resigning = true
 		l.mu.Unlock()
@@ -224,9 +224,10 @@ func (l *Leadership) begin() {
 
 func (l *Leadership) finish() {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.reportOverrun(l.look())
+	report := l.overran(l.look())
 	l.working = false
+	l.mu.Unlock()
+	report()
 }
 
 // look brings the state up to the clock and returns its reading. Every method
@@ -234,7 +235,7 @@ func (l *Leadership) finish() {
 func (l *Leadership) look() time.Duration {
 	now := l.cfg.Clock.Now()
 	if !l.stopped && now >= l.until-l.cfg.StopGrace {
-		l.stop(ErrLapsed, true, now)
+		l.stop(ErrLapsed, true)
 	}
 	if !l.ended && now >= l.until {
 		l.end(ErrLapsed, l.until)
@@ -242,7 +243,7 @@ func (l *Leadership) look() time.Duration {
 	return now
 }
 
-func (l *Leadership) stop(cause error, lapsed bool, _ time.Duration) {
+func (l *Leadership) stop(cause error, lapsed bool) {
 	if l.stopped {
 		return
 	}
@@ -254,7 +255,7 @@ func (l *Leadership) end(cause error, at time.Duration) {
 	if l.ended {
 		return
 	}
-	l.stop(cause, true, at)
+	l.stop(cause, true)
 	l.ended, l.endedAt = true, at
 	close(l.over)
 }
@@ -278,9 +279,10 @@ func (l *Leadership) armTick() {
 
 func (l *Leadership) tick() {
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.reportOverrun(l.look())
+	report := l.overran(l.look())
 	l.armTick()
+	l.mu.Unlock()
+	report()
 }
 
 // overrunAt is when work that is still running has overrun: at the end of the
@@ -292,13 +294,18 @@ func (l *Leadership) overrunAt() time.Duration {
 	return l.until
 }
 
-func (l *Leadership) reportOverrun(now time.Duration) {
+// overran returns what is to be called, without the lock, if the work has
+// overrun and nobody was told yet.
+func (l *Leadership) overran(now time.Duration) (report func()) {
 	if !l.working || l.overrun || !l.ended || now < l.overrunAt() {
-		return
+		return func() {}
 	}
 	l.overrun = true
-	if l.cfg.OnOverrun != nil {
-		go l.cfg.OnOverrun(Overrun{Token: l.cfg.Token, By: now - l.overrunAt(), Cause: l.cause})
+	o := Overrun{Token: l.cfg.Token, By: now - l.overrunAt(), Cause: l.cause}
+	return func() {
+		if l.cfg.OnOverrun != nil {
+			l.cfg.OnOverrun(o)
+		}
 	}
 }
 
@@ -322,7 +329,8 @@ func (t *Tenure) Stop(cause error) {
 	l := t.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.stop(cause, false, l.look())
+	l.look()
+	l.stop(cause, false)
 }
 
 // End ends the leadership at once.

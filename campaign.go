@@ -1,0 +1,322 @@
+package baton
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// campaign is one attempt of this node to be elected, from the call of
+// Campaign until it wins or gives up. Its requests carry one instance id, so
+// that an answer that was lost can be asked for again.
+type campaign struct {
+	e     *LeaseElector
+	c     Candidate
+	pause *backoff
+	// unsure: a request was sent whose outcome is not known; the group may be ours.
+	unsure bool
+	twin   twin
+	state  *groupState // without a line: what a watch tells
+}
+
+func (e *LeaseElector) newCampaign() *campaign {
+	k := &campaign{e: e, pause: e.newBackoff(), twin: twin{e: e}}
+	k.newInstance()
+	return k
+}
+
+func (k *campaign) newInstance() {
+	k.c = Candidate{NodeID: k.e.cfg.NodeID, InstanceID: k.e.newInstance(), Metadata: k.e.cfg.Metadata}
+}
+
+// win waits, asks and repeats until the group is ours, or ctx ends, or the
+// store gives an answer that no repetition will change.
+func (k *campaign) win(ctx context.Context) (*Leadership, error) {
+	defer k.giveUp()
+	if err := k.letOthers(ctx); err != nil {
+		return nil, err
+	}
+	for {
+		if err := k.awaitReady(ctx); err != nil {
+			return nil, err
+		}
+		switch err := k.awaitTurn(ctx); {
+		case errors.Is(err, ErrUnready):
+			continue
+		case err != nil:
+			return nil, err
+		}
+		l, err := k.ask(ctx)
+		if l != nil || err != nil {
+			return l, err
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// ask sends one Acquire. Neither leadership nor error means: go on.
+func (k *campaign) ask(ctx context.Context) (*Leadership, error) {
+	e := k.e
+	k.unsure = true
+	reqCtx, cancel := withTimeout(ctx, e.cfg.Clock, e.cfg.TTL-e.cfg.Margin-e.cfg.StopGrace)
+	sent := e.cfg.Clock.Now()
+	lease, err := e.store.Acquire(reqCtx, e.cfg.Group, k.c, e.cfg.TTL)
+	cancel()
+
+	var held *HeldError
+	var conflict *ConflictError
+	switch {
+	case err == nil && !lease.HeldBy(k.c):
+		return nil, fmt.Errorf("the store granted %v, which is not what %s asked for", lease.ID(), k.c.InstanceID)
+	case err == nil && lease.Ending != nil:
+		// Won, but somebody wants it over before it began.
+		k.abandon(lease.ID())
+		return nil, nil
+	case err == nil:
+		until := sent + lease.Remaining - e.cfg.Margin
+		if e.cfg.Clock.Now() >= until-e.cfg.StopGrace {
+			// The answer took so long that there is nothing left to lead
+			// with. The same question again gets the lease renewed.
+			e.log.Warn("elected too late to act on it; asking again", "term", lease.Term)
+			return nil, k.pause.wait(ctx)
+		}
+		k.unsure = false
+		return e.hold(lease, until, sent)
+	case errors.As(err, &held):
+		k.unsure = false
+		if err := k.twin.seen(held.Lease, k.c, sent, e.cfg.Clock.Now()); err != nil {
+			return nil, err
+		}
+		return nil, k.lost(ctx, held)
+	case errors.As(err, &conflict) && conflict.Reason == ConflictInstanceEnded:
+		// A leadership of this campaign came and went while its answers were lost.
+		k.unsure = false
+		k.newInstance()
+		return nil, k.pause.wait(ctx)
+	case IsAnswer(err) && !errors.Is(err, ErrRateLimited):
+		k.unsure = false
+		return nil, err
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	default:
+		e.log.Warn("campaign: the store did not answer; asking again", "err", err)
+		return nil, k.pauseFor(ctx, err)
+	}
+}
+
+// pauseFor backs off, and at least for as long as the store asked for.
+func (k *campaign) pauseFor(ctx context.Context, err error) error {
+	var unavailable *UnavailableError
+	if errors.As(err, &unavailable) && unavailable.RetryAfter > 0 {
+		if err := sleep(ctx, k.e.cfg.Clock, min(unavailable.RetryAfter, k.e.cfg.RetryMax)); err != nil {
+			return err
+		}
+	}
+	return k.pause.wait(ctx)
+}
+
+// lost waits after an answer that somebody else is ahead.
+func (k *campaign) lost(ctx context.Context, held *HeldError) error {
+	if held.Lease.Held() {
+		k.pause.reset() // this round is decided; the next vacancy is a new one
+	}
+	if k.e.line != nil {
+		// The line says when. It was wrong just now, so let it settle.
+		return k.pause.wait(ctx)
+	}
+	if k.state == nil {
+		k.state = k.e.watchState(held.Lease)
+	}
+	return k.state.awaitVacancy(ctx, held, k.pause)
+}
+
+// awaitTurn waits in line. If the group may already be ours it does not: the
+// line would make us wait for our own lease to run out.
+func (k *campaign) awaitTurn(ctx context.Context) error {
+	e := k.e
+	if e.line == nil || k.unsure {
+		return nil
+	}
+	for {
+		err := k.await(ctx)
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, ErrUnready), IsAnswer(err) && !errors.Is(err, ErrRateLimited):
+			return err
+		}
+		e.log.Warn("campaign: the line did not answer; asking again", "err", err)
+		if err := k.pauseFor(ctx, err); err != nil {
+			return err
+		}
+	}
+}
+
+// await is Line.Await with an eye on what would make waiting pointless: a
+// holder with our own name that keeps renewing, or that we are no longer ready.
+func (k *campaign) await(ctx context.Context) error {
+	e := k.e
+	ctx, cancel := context.WithCancelCause(ctx)
+	var watches sync.WaitGroup
+	for _, watch := range []func(context.Context) error{k.watchTwin, k.watchReady} {
+		watches.Go(func() {
+			if err := watch(ctx); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	err := e.line.Await(ctx, e.cfg.Group, k.c)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	cancel(nil)
+	watches.Wait()
+	return err
+}
+
+// watchTwin reads the group now and then until ctx ends, often if our name leads it.
+func (k *campaign) watchTwin(ctx context.Context) error {
+	e := k.e
+	for {
+		sent := e.cfg.Clock.Now()
+		reqCtx, cancel := withTimeout(ctx, e.cfg.Clock, e.cfg.TTL)
+		lease, err := e.store.Get(reqCtx, e.cfg.Group)
+		cancel()
+		every := 3 * e.cfg.TTL
+		if err == nil {
+			if err := k.twin.seen(lease, k.c, sent, e.cfg.Clock.Now()); err != nil {
+				return err
+			}
+			if k.twin.suspected {
+				every = e.cfg.RenewEvery
+			}
+		}
+		if sleep(ctx, e.cfg.Clock, every) != nil {
+			return nil
+		}
+	}
+}
+
+// watchReady asks for readiness until ctx ends.
+func (k *campaign) watchReady(ctx context.Context) error {
+	e := k.e
+	for e.cfg.Ready != nil && sleep(ctx, e.cfg.Clock, e.cfg.ReadyEvery) == nil {
+		if err := e.ready(ctx); err != nil && ctx.Err() == nil {
+			e.log.Info("not ready: leaving the line", "err", err)
+			return ErrUnready
+		}
+	}
+	return nil
+}
+
+// letOthers keeps a node that has just given up its leadership from taking it
+// right back, at a store where nobody keeps a line: until another leads, or nobody wants to.
+func (k *campaign) letOthers(ctx context.Context) error {
+	e := k.e
+	e.mu.Lock()
+	yields := e.yields
+	e.yields = false
+	e.mu.Unlock()
+	if !yields || e.line != nil {
+		return nil
+	}
+	k.state = e.watchState(Lease{})
+	return k.state.awaitLeader(ctx, e.cfg.RetryMax)
+}
+
+func (k *campaign) awaitReady(ctx context.Context) error {
+	e := k.e
+	for said := false; ; said = true {
+		err := e.ready(ctx)
+		if err == nil {
+			if said {
+				e.log.Info("ready again: campaigning")
+			}
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if !said {
+			e.log.Info("not ready: not campaigning", "err", err)
+		}
+		if err := sleep(ctx, e.cfg.Clock, e.cfg.ReadyEvery); err != nil {
+			return err
+		}
+	}
+}
+
+func (e *LeaseElector) ready(ctx context.Context) error {
+	if e.cfg.Ready == nil {
+		return nil
+	}
+	ctx, cancel := withTimeout(ctx, e.cfg.Clock, e.cfg.ReadyEvery)
+	defer cancel()
+	return e.cfg.Ready(ctx)
+}
+
+// giveUp leaves nothing behind: if a request may have been granted, the group
+// is looked at and released.
+func (k *campaign) giveUp() {
+	if k.state != nil {
+		k.state.close()
+	}
+	if !k.unsure {
+		return
+	}
+	e, c := k.e, k.c
+	e.owned.Go(func() {
+		ctx, cancel := withTimeout(context.Background(), e.cfg.Clock, e.cleanUpTime())
+		defer cancel()
+		if lease, err := e.store.Get(ctx, e.cfg.Group); err == nil && lease.HeldBy(c) {
+			_ = e.release(ctx, lease.ID())
+		}
+	})
+}
+
+// abandon gives back a lease that was won and is not going to be led on.
+func (k *campaign) abandon(id LeaseID) {
+	k.unsure = false
+	k.newInstance()
+	k.e.owned.Go(func() { _ = k.e.release(context.Background(), id) })
+}
+
+// twin notices another live process with our node id. A lease of ours from
+// before a crash looks the same at first, but nobody renews it; one renewal
+// may still have been on its way.
+type twin struct {
+	e         *LeaseElector
+	suspected bool
+	id        LeaseID
+	latest    time.Duration // the latest moment at which it ends, if it is not renewed
+	renewed   int
+}
+
+func (w *twin) seen(lease Lease, c Candidate, sent, received time.Duration) error {
+	// What rounding on the wire and a clock's drift may add to a lease that nobody renewed.
+	const slack = 20 * time.Millisecond
+	if lease.NodeID != c.NodeID || w.e.isMine(lease.InstanceID) {
+		*w = twin{e: w.e}
+		return nil
+	}
+	latest := received + lease.Remaining
+	switch {
+	case w.id != lease.ID():
+		*w = twin{e: w.e, suspected: true, id: lease.ID(), latest: latest}
+	case sent+lease.Remaining > w.latest+slack:
+		w.renewed++
+		w.latest = latest
+	default:
+		w.latest = min(w.latest, latest)
+	}
+	if w.renewed >= 2 {
+		return &DuplicateNodeError{Held: lease, InstanceID: c.InstanceID}
+	}
+	return nil
+}

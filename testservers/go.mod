@@ -1,0 +1,3 @@
+module baton/testservers
+
+go 1.26

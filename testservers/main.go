@@ -1,0 +1,77 @@
+// Command testservers obtains the real servers that Baton's tests use, and
+// runs them on free loopback ports with data that is thrown away afterwards.
+//
+//	testservers obtain [kind...]   installs what is missing
+//	testservers serve [kind...]    starts servers and takes orders on standard input
+//
+// The main module does not require this one: its tests run the command. What
+// serve says and understands is described in serve.go.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"strings"
+	"syscall"
+)
+
+func main() {
+	// A child is told of its parent's death by the death of the thread that
+	// started it. The main thread lives as long as the process.
+	runtime.LockOSThread()
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "testservers:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) == 0 {
+		return usage()
+	}
+	// Whoever reads the answers may be gone: that is an error of the write, to
+	// be cleaned up after, not a reason to drop dead.
+	signal.Ignore(syscall.SIGPIPE)
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	switch kinds := args[1:]; args[0] {
+	case "obtain":
+		return obtain(ctx, kinds)
+	case "serve":
+		return serve(ctx, os.Stdin, os.Stdout, kinds)
+	}
+	return usage()
+}
+
+func usage() error {
+	return fmt.Errorf("usage: testservers obtain|serve [kind...], where a kind is one of %s", strings.Join(engineNames(), ", "))
+}
+
+// obtain makes the servers ready to be started, all kinds if none is named.
+// One that cannot be had on this machine is reported, and is a failure only
+// where CI=true, as it is for the tests that want it.
+func obtain(ctx context.Context, kinds []string) error {
+	if len(kinds) == 0 {
+		kinds = engineNames()
+	}
+	for _, kind := range kinds {
+		e, err := newEngine(kind)
+		if err == nil {
+			err = e.Obtain(ctx, os.Stderr)
+		}
+		var missing *unavailableError
+		switch {
+		case errors.As(err, &missing) && os.Getenv("CI") != "true":
+			fmt.Fprintf(os.Stderr, "%-9s not available, its tests will be skipped: %v\n", kind, err)
+		case err != nil:
+			return fmt.Errorf("obtain %s: %w", kind, err)
+		default:
+			fmt.Fprintf(os.Stderr, "%-9s ready\n", kind)
+		}
+	}
+	return nil
+}

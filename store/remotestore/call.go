@@ -1,0 +1,290 @@
+package remotestore
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"mime"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"baton"
+	"baton/api"
+)
+
+const (
+	// rounds is how often a call asks every server.
+	rounds = 2
+	// maxRetryAfter bounds what a server, or whatever answers in its place, can make us wait.
+	maxRetryAfter = 10 * time.Second
+	// maxAnswer bounds what is read of an answer. A long list of groups is the largest.
+	maxAnswer = 16 << 20
+)
+
+var errClosed = errors.New("the client is closed")
+
+// call is one request of the API, to whichever server answers.
+type call struct {
+	op     string        // for errors: "renew"
+	about  baton.LeaseID // for errors, as far as it is known
+	method string
+	path   string
+	body   any
+	out    any          // what a success is decoded into
+	check  func() error // what else must be true of a success
+	// within bounds the call; 0 is Config.Timeout.
+	within time.Duration
+	// wait is how long the server was asked to hold the call.
+	wait time.Duration
+	// once: must not be repeated after an attempt that may have taken effect.
+	once bool
+}
+
+// failure is an attempt that brought no answer.
+type failure struct {
+	server     string
+	err        error
+	retryAfter time.Duration
+	// unsent: it certainly had no effect.
+	unsent bool
+}
+
+func (f *failure) Error() string { return fmt.Sprintf("%s: %v", f.server, f.err) }
+func (f *failure) Unwrap() error { return f.err }
+
+// scope is a context that also ends when the client is closed.
+func (c *Client) scope(ctx context.Context) (context.Context, context.CancelFunc) {
+	scoped, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(c.closing, cancel)
+	return scoped, func() { stop(); cancel() }
+}
+
+// ended says why a scope of ctx is over.
+func (c *Client) ended(ctx context.Context, op string) error {
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s: %w", op, err)
+	}
+	return &baton.UnavailableError{Op: op, Err: errClosed}
+}
+
+// do makes the call. unsure reports that an attempt before the last may have taken effect.
+func (c *Client) do(ctx context.Context, k call) (unsure bool, err error) {
+	var body []byte
+	if k.body != nil {
+		if body, err = json.Marshal(k.body); err != nil {
+			return false, fmt.Errorf("%s: encode the request: %w", k.op, err)
+		}
+	}
+	return c.tryServers(ctx, k, func(ctx context.Context, srv *server) error {
+		return c.attempt(ctx, srv, k, body)
+	})
+}
+
+// tryServers calls try with one server after the other until it returns
+// anything but a *failure.
+func (c *Client) tryServers(ctx context.Context, k call, try func(context.Context, *server) error) (unsure bool, err error) {
+	asked := ctx
+	ctx, cancel := c.scope(ctx)
+	defer cancel()
+	within := c.cfg.Timeout
+	if k.within > 0 {
+		within = min(within, k.within)
+	}
+	share := within/time.Duration(len(c.servers.list)) + k.wait
+	deadline := c.cfg.Clock.Now() + within + k.wait
+
+	var last *failure
+	tried := make(map[*server]bool, len(c.servers.list))
+	for round := 1; ; {
+		if ctx.Err() != nil {
+			return unsure, c.ended(asked, k.op)
+		}
+		now := c.cfg.Clock.Now()
+		srv, wait := c.servers.next(now, tried)
+		if srv == nil {
+			if round++; round > rounds {
+				return unsure, unavailable(k.op, last, 0)
+			}
+			clear(tried)
+			_, wait = c.servers.next(now, tried)
+			wait = max(wait, jitter(100*time.Millisecond))
+		}
+		if now+wait >= deadline {
+			return unsure, unavailable(k.op, last, wait)
+		}
+		if wait > 0 {
+			if c.sleep(ctx, wait) != nil {
+				return unsure, c.ended(asked, k.op)
+			}
+			continue
+		}
+		tried[srv] = true
+		err := c.bounded(ctx, min(share, deadline-now), srv, try)
+		if !errors.As(err, &last) {
+			return unsure, err
+		}
+		if ctx.Err() != nil {
+			return unsure, c.ended(asked, k.op)
+		}
+		c.cfg.Logger.Debug("baton server failed", "op", k.op, "server", srv.base, "err", last.err)
+		c.servers.failed(srv, c.cfg.Clock.Now()+last.retryAfter)
+		if !last.unsent {
+			unsure = true
+			if k.once {
+				return unsure, unavailable(k.op, last, 0)
+			}
+		}
+	}
+}
+
+// bounded gives one attempt its time.
+func (c *Client) bounded(ctx context.Context, d time.Duration, srv *server, try func(context.Context, *server) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stop := c.cfg.Clock.AfterFunc(d, func() { cancel(fmt.Errorf("no answer within %v", d)) })
+	defer stop()
+	err := try(ctx, srv)
+	var f *failure
+	if errors.As(err, &f) && ctx.Err() != nil {
+		f.err = context.Cause(ctx)
+	}
+	return err
+}
+
+func unavailable(op string, last *failure, wait time.Duration) error {
+	e := &baton.UnavailableError{Op: op, RetryAfter: wait}
+	if last == nil {
+		e.Err = fmt.Errorf("every server asked to be left alone for another %v", wait)
+		return e
+	}
+	// As text: a context's error inside would pass for the caller's own.
+	e.Err = errors.New(last.Error())
+	e.RetryAfter = max(wait, last.retryAfter)
+	return e
+}
+
+// attempt sends the request to one server and reads the answer.
+func (c *Client) attempt(ctx context.Context, srv *server, k call, body []byte) error {
+	resp, err := c.send(ctx, srv, k, body, "application/json")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }() // all of it was read, or it is not wanted
+	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	switch {
+	case err != nil:
+		return &failure{server: srv.base, err: fmt.Errorf("read the answer: %w", err)}
+	case len(data) > maxAnswer:
+		return &failure{server: srv.base, err: fmt.Errorf("an answer of more than %d bytes", maxAnswer)}
+	}
+	if !isSuccess(resp.StatusCode) {
+		return refusal(srv, k, resp, data)
+	}
+	if !hasType(resp, "application/json") {
+		return &failure{server: srv.base, err: notBaton(resp)}
+	}
+	if k.out != nil {
+		if err := json.Unmarshal(data, k.out); err != nil {
+			return &failure{server: srv.base, err: fmt.Errorf("decode the answer: %w", err)}
+		}
+	}
+	if k.check != nil {
+		if err := k.check(); err != nil {
+			return &failure{server: srv.base, err: fmt.Errorf("an answer that makes no sense: %w", err)}
+		}
+	}
+	return nil
+}
+
+// send returns the response, or a *failure.
+func (c *Client) send(ctx context.Context, srv *server, k call, body []byte, accept string) (*http.Response, error) {
+	var reader io.Reader
+	if body != nil {
+		reader = bytes.NewReader(body)
+	}
+	req, err := http.NewRequestWithContext(ctx, k.method, srv.base+k.path, reader)
+	if err != nil {
+		return nil, &failure{server: srv.base, err: err, unsent: true}
+	}
+	req.Header.Set("Accept", accept)
+	req.Header.Set("User-Agent", "baton-go")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.cfg.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.cfg.Token)
+	}
+	resp, err := c.http.Do(req)
+	if err != nil {
+		var op *net.OpError
+		return nil, &failure{server: srv.base, err: err, unsent: errors.As(err, &op) && op.Op == "dial"}
+	}
+	return resp, nil
+}
+
+// refusal makes an error of an answer that is no success: a server's answer as
+// it is, and a *failure of everything that leaves the outcome unknown.
+func refusal(srv *server, k call, resp *http.Response, data []byte) error {
+	after := retryAfter(resp)
+	var body api.Error
+	if hasType(resp, "application/json") && json.Unmarshal(data, &body) == nil {
+		// Some other program's JSON would not have a code of ours with its status.
+		if kind, ok := baton.KindByCode(body.Code); ok && kind.HTTP == resp.StatusCode {
+			err := body.Err(k.op, k.about)
+			var out *baton.UnavailableError
+			if !errors.As(err, &out) {
+				return err
+			}
+			if out.RetryAfter > 0 {
+				after = min(out.RetryAfter, maxRetryAfter)
+			}
+			return &failure{server: srv.base, err: errors.New(body.Message), retryAfter: after}
+		}
+	}
+	return &failure{server: srv.base, err: notBaton(resp), retryAfter: after}
+}
+
+func notBaton(resp *http.Response) error {
+	if to := resp.Header.Get("Location"); resp.StatusCode/100 == 3 && to != "" {
+		return errRedirect(to)
+	}
+	return fmt.Errorf("answered %d with %q, as no Baton server does", resp.StatusCode, resp.Header.Get("Content-Type"))
+}
+
+func isSuccess(status int) bool { return status == http.StatusOK || status == http.StatusCreated }
+
+func hasType(resp *http.Response, want string) bool {
+	t, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	return err == nil && t == want
+}
+
+func retryAfter(resp *http.Response) time.Duration {
+	s, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+	if err != nil || s <= 0 {
+		return 0
+	}
+	return min(time.Duration(min(s, 3600))*time.Second, maxRetryAfter)
+}
+
+func (c *Client) sleep(ctx context.Context, d time.Duration) error {
+	fired := make(chan struct{})
+	stop := c.cfg.Clock.AfterFunc(d, func() { close(fired) })
+	defer stop()
+	select {
+	case <-fired:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// jitter draws from the upper half of d.
+func jitter(d time.Duration) time.Duration {
+	return d/2 + rand.N(d/2+1) //nolint:gosec // nothing secret about it
+}

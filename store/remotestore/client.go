@@ -1,0 +1,197 @@
+package remotestore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"baton"
+	"baton/api"
+)
+
+// Client speaks a Baton server's API in the API's own words, with fail-over between
+// servers. Tools use it; programs that want to lead use [Store].
+type Client struct {
+	cfg     Config
+	http    *http.Client
+	servers *servers
+
+	closing context.Context
+	close   context.CancelFunc
+}
+
+// NewClient returns a client. It sends nothing yet.
+func NewClient(cfg Config) (*Client, error) {
+	cfg, err := cfg.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{cfg: cfg, servers: newServers(cfg.Servers)}
+	c.http = &http.Client{
+		Transport:     cfg.Transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	c.closing, c.close = context.WithCancel(context.Background())
+	return c, nil
+}
+
+// Close ends all calls, watches among them, with ErrUnavailable.
+func (c *Client) Close() error {
+	c.close()
+	c.http.CloseIdleConnections()
+	return nil
+}
+
+func groupPath(group, rest string) string { return "/v1/groups/" + url.PathEscape(group) + rest }
+
+// Ready asks whether the server's store decides, and what it promises.
+func (c *Client) Ready(ctx context.Context) (api.ReadyResponse, error) {
+	var out api.ReadyResponse
+	_, err := c.do(ctx, call{op: "ready", method: http.MethodGet, path: "/readyz", out: &out,
+		check: func() error {
+			if out.Guarantees.Store == "" {
+				return errors.New("no guarantees in it")
+			}
+			return nil
+		}})
+	return out, err
+}
+
+// Campaign asks for the group, or waits in line for it. Without an instance id
+// it draws one, so that the request can be repeated.
+func (c *Client) Campaign(ctx context.Context, group string, req api.CampaignRequest) (api.CampaignResponse, error) {
+	if err := baton.ValidateID("group_id", group); err != nil {
+		return api.CampaignResponse{}, err
+	}
+	if req.InstanceID == "" {
+		req.InstanceID = baton.NewInstanceID()
+	}
+	out := api.CampaignResponse{}
+	_, err := c.do(ctx, call{
+		op: "campaign", about: baton.LeaseID{Group: group, NodeID: req.NodeID, InstanceID: req.InstanceID},
+		method: http.MethodPost, path: groupPath(group, "/campaign"), body: req, out: &out,
+		within: api.Duration(req.LeaseTTL), wait: api.Duration(req.Wait),
+		check: func() error {
+			if out.IsLeader {
+				return checkLeader(out.Leader, req.NodeID, req.InstanceID, 0)
+			}
+			return nil
+		},
+	})
+	if out.InstanceID == "" {
+		out.InstanceID = req.InstanceID
+	}
+	return out, err
+}
+
+// Renew extends a leadership.
+func (c *Client) Renew(ctx context.Context, group string, req api.RenewRequest) (api.RenewResponse, error) {
+	if err := baton.ValidateID("group_id", group); err != nil {
+		return api.RenewResponse{}, err
+	}
+	var out api.RenewResponse
+	_, err := c.do(ctx, call{
+		op: "renew", about: req.LeaseID(group),
+		method: http.MethodPost, path: groupPath(group, "/renew"), body: req, out: &out,
+		within: api.Duration(req.ExtendBy),
+		check:  func() error { return checkLeader(out.Leader, req.NodeID, req.InstanceID, req.Term) },
+	})
+	return out, err
+}
+
+// checkLeader keeps anything from being concluded from an answer about something else.
+// An empty instance or a term of 0 is not compared.
+func checkLeader(l *api.Leader, node, instance string, term uint64) error {
+	switch {
+	case l == nil:
+		return errors.New("it names no leader")
+	case l.NodeID != node, instance != "" && l.InstanceID != instance, term != 0 && l.Term != term:
+		return fmt.Errorf("it is about node %q, instance %q, term %d", l.NodeID, l.InstanceID, l.Term)
+	case l.Term == 0 || l.Term > uint64(baton.MaxTerm):
+		return fmt.Errorf("term %d", l.Term)
+	case l.LeaseRemaining < 0 || l.LeaseRemaining > l.LeaseTTL || api.Duration(l.LeaseTTL) > baton.MaxTTL:
+		return fmt.Errorf("%d ms left of a lease of %d ms", l.LeaseRemaining, l.LeaseTTL)
+	}
+	return nil
+}
+
+// Resign gives a leadership up.
+func (c *Client) Resign(ctx context.Context, group string, req api.ResignRequest) error {
+	if err := baton.ValidateID("group_id", group); err != nil {
+		return err
+	}
+	unsure, err := c.do(ctx, call{
+		op: "resign", about: req.LeaseID(group),
+		method: http.MethodPost, path: groupPath(group, "/resign"), body: req, out: &api.OKResponse{},
+	})
+	return settle("resign", unsure, err, baton.ErrNotLeader)
+}
+
+// settle reads an answer that came after an attempt of unknown outcome. done
+// says that what was asked for is so.
+func settle(op string, unsure bool, err, done error) error {
+	switch {
+	case !unsure || err == nil:
+		return err
+	case done != nil && errors.Is(err, done):
+		return nil
+	case errors.Is(err, baton.ErrConflict):
+		// As text: this is no answer about the request as the caller knows it.
+		return &baton.UnavailableError{Op: op, Err: fmt.Errorf("an earlier attempt may have taken effect; the last was answered: %v", err)}
+	}
+	return err
+}
+
+// Leader reads who leads.
+func (c *Client) Leader(ctx context.Context, group string) (api.LeaderResponse, error) {
+	var out api.LeaderResponse
+	err := c.read(ctx, "get", group, "/leader", &out)
+	return out, err
+}
+
+// Members reads who takes part, as one server has seen it.
+func (c *Client) Members(ctx context.Context, group string) (api.MembersResponse, error) {
+	var out api.MembersResponse
+	err := c.read(ctx, "members", group, "/members", &out)
+	return out, err
+}
+
+// History reads who led when.
+func (c *Client) History(ctx context.Context, group string) (api.HistoryResponse, error) {
+	var out api.HistoryResponse
+	err := c.read(ctx, "history", group, "/history", &out)
+	return out, err
+}
+
+func (c *Client) read(ctx context.Context, op, group, rest string, out any) error {
+	if err := baton.ValidateID("group_id", group); err != nil {
+		return err
+	}
+	_, err := c.do(ctx, call{op: op, about: baton.LeaseID{Group: group}, method: http.MethodGet, path: groupPath(group, rest), out: out})
+	return err
+}
+
+// StepDown ends a leadership from outside. One that names no term is not
+// repeated after an attempt of unknown outcome.
+func (c *Client) StepDown(ctx context.Context, group string, req api.StepDownRequest) (api.StepDownResponse, error) {
+	if err := baton.ValidateID("group_id", group); err != nil {
+		return api.StepDownResponse{}, err
+	}
+	var out api.StepDownResponse
+	unsure, err := c.do(ctx, call{
+		op: "step down", about: baton.LeaseID{Group: group, Term: baton.Term(req.Term)},
+		method: http.MethodPost, path: groupPath(group, "/step-down"), body: req, out: &out,
+		once: req.Term == 0,
+	})
+	if err = settle("step down", unsure, err, baton.ErrNotLeader); err == nil && !out.OK {
+		out = api.StepDownResponse{OK: true, Term: req.Term}
+	}
+	return out, err
+}
+
+// waitChunk is how long one call waits in line. The place outlives the pause
+// to the next, and a client that vanished is forgotten soon.
+const waitChunk = 15 * time.Second

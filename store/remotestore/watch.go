@@ -1,0 +1,212 @@
+package remotestore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net/http"
+	"net/url"
+	"time"
+
+	"baton"
+	"baton/api"
+)
+
+var errIdle = errors.New("the stream went silent")
+
+// Watch follows a group as baton.Store.Watch does.
+func (c *Client) Watch(ctx context.Context, group string, after baton.Cursor) iter.Seq2[baton.Event, error] {
+	return func(yield func(baton.Event, error) bool) {
+		if err := baton.ValidateID("group", group); err != nil {
+			yield(baton.Event{}, err)
+			return
+		}
+		scoped, cancel := c.scope(ctx)
+		defer cancel()
+		w := &watch{c: c, group: group, cursor: after}
+		if err := w.run(scoped, yield); err != nil {
+			if scoped.Err() != nil {
+				err = c.ended(ctx, "watch")
+			}
+			yield(baton.Event{}, err)
+		}
+	}
+}
+
+// watch is one watch over as many connections as it takes.
+type watch struct {
+	c      *Client
+	group  string
+	cursor baton.Cursor
+	// alive is when a server was last heard; 0 while none was.
+	alive time.Duration
+	heard bool // on the present connection
+}
+
+// run returns nil when the reader wants no more, and else why the watch is over.
+func (w *watch) run(ctx context.Context, yield func(baton.Event, error) bool) error {
+	const least, most = 50 * time.Millisecond, time.Second
+	pause := least
+	for {
+		stopped, err := w.follow(ctx, yield)
+		var lost *failure
+		var unavailable *baton.UnavailableError
+		switch {
+		case stopped:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.As(err, &lost):
+		case errors.As(err, &unavailable):
+			if w.alive == 0 {
+				return err // there never was a server
+			}
+		default:
+			return err
+		}
+		now := w.c.cfg.Clock.Now()
+		if silent := now - w.alive; w.alive != 0 && silent >= w.c.cfg.WatchPatience {
+			return &baton.UnavailableError{Op: "watch", Err: fmt.Errorf("no server for %v, lastly: %v", silent.Round(time.Millisecond), err)}
+		}
+		if w.alive == 0 {
+			w.alive = now // from here on it counts
+		}
+		w.c.cfg.Logger.Debug("watch interrupted; looking for a server", "group", w.group, "err", err)
+		if w.heard {
+			pause = least
+		} else {
+			if w.c.sleep(ctx, jitter(pause)) != nil {
+				return ctx.Err()
+			}
+			pause = min(2*pause, most)
+		}
+		w.heard = false
+	}
+}
+
+// follow reads one connection to its end.
+func (w *watch) follow(ctx context.Context, yield func(baton.Event, error) bool) (stopped bool, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	srv, resp, err := w.connect(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = resp.Body.Close() }() // a stream has nothing to flush
+
+	events := newEventReader(&watchedReader{w: w, r: resp.Body, silent: func() { cancel(errIdle) }})
+	for {
+		m, err := events.next()
+		if err != nil {
+			w.c.servers.failed(srv, 0)
+			if cause := context.Cause(ctx); cause != nil {
+				err = cause
+			}
+			return false, &failure{server: srv.base, err: err}
+		}
+		switch m.name {
+		case api.SSEBye:
+			w.c.servers.failed(srv, 0)
+			return false, &failure{server: srv.base, err: errors.New("it is shutting down")}
+		case api.SSEError:
+			return false, w.streamError(srv, m.data)
+		}
+		var e api.Event
+		if err := json.Unmarshal(m.data, &e); err != nil {
+			w.c.servers.failed(srv, 0)
+			return false, &failure{server: srv.base, err: fmt.Errorf("decode an event: %w", err)}
+		}
+		event := e.Event()
+		switch event.Type {
+		case baton.LeaderChanged, baton.LeaderLost:
+		default:
+			continue // of a later version of the API
+		}
+		if event.Group != w.group {
+			w.c.servers.failed(srv, 0)
+			return false, &failure{server: srv.base, err: fmt.Errorf("an event of group %q", event.Group)}
+		}
+		w.cursor = event.Cursor
+		if !yield(event, nil) {
+			return true, nil
+		}
+		if ctx.Err() != nil {
+			return false, ctx.Err()
+		}
+	}
+}
+
+// streamError is the error that a server sent before it ended the stream.
+func (w *watch) streamError(srv *server, data []byte) error {
+	var body api.Error
+	if err := json.Unmarshal(data, &body); err != nil {
+		w.c.servers.failed(srv, 0)
+		return &failure{server: srv.base, err: fmt.Errorf("decode an error: %w", err)}
+	}
+	err := body.Err("watch", baton.LeaseID{Group: w.group})
+	var unavailable *baton.UnavailableError
+	if !errors.As(err, &unavailable) {
+		return err
+	}
+	after := min(unavailable.RetryAfter, maxRetryAfter)
+	w.c.servers.failed(srv, w.c.cfg.Clock.Now()+after)
+	return &failure{server: srv.base, err: errors.New(body.Message), retryAfter: after}
+}
+
+// connect opens a stream at the first server that gives one. ctx is the stream's; the time
+// that a server has to begin it is bounded as for any call.
+func (w *watch) connect(ctx context.Context) (*server, *http.Response, error) {
+	k := call{op: "watch", about: baton.LeaseID{Group: w.group}, method: http.MethodGet, path: groupPath(w.group, "/watch")}
+	if w.cursor != "" {
+		k.path += "?" + url.Values{"cursor": {string(w.cursor)}}.Encode()
+	}
+	var from *server
+	var stream *http.Response
+	_, err := w.c.tryServers(ctx, k, func(try context.Context, srv *server) error {
+		// The request runs under the stream's context, and until it has begun under the try's too.
+		req, cancel := context.WithCancelCause(ctx)
+		unhook := context.AfterFunc(try, func() { cancel(context.Cause(try)) })
+		resp, err := w.c.send(req, srv, k, nil, "text/event-stream")
+		if err != nil {
+			cancel(nil)
+			return err
+		}
+		if isSuccess(resp.StatusCode) && hasType(resp, "text/event-stream") {
+			if !unhook() { // too late after all
+				_ = resp.Body.Close()
+				return &failure{server: srv.base, err: context.Cause(try)}
+			}
+			from, stream = srv, resp
+			return nil
+		}
+		defer cancel(nil)
+		defer func() { _ = resp.Body.Close() }()
+		data, err := io.ReadAll(io.LimitReader(resp.Body, api.MaxBody))
+		if err != nil {
+			return &failure{server: srv.base, err: fmt.Errorf("read the answer: %w", err)}
+		}
+		return refusal(srv, k, resp, data)
+	})
+	return from, stream, err
+}
+
+// watchedReader notices when nothing comes for too long, heartbeats included.
+type watchedReader struct {
+	w      *watch
+	r      io.Reader
+	silent func()
+}
+
+func (r *watchedReader) Read(p []byte) (int, error) {
+	clock := r.w.c.cfg.Clock
+	stop := clock.AfterFunc(r.w.c.cfg.WatchIdle, r.silent)
+	n, err := r.r.Read(p)
+	stop()
+	if n > 0 {
+		r.w.alive, r.w.heard = clock.Now(), true
+	}
+	return n, err
+}

@@ -28,15 +28,23 @@ type guarded struct {
 
 var _ Ledger = (*Memory)(nil)
 
-func (m *Memory) resource(name string) *guarded {
+// find returns the resource, nil if nobody has adopted it: names that come
+// from outside take no memory.
+func (m *Memory) find(name string) *guarded {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.resources == nil {
-		m.resources = make(map[string]*guarded)
-	}
+	return m.resources[name]
+}
+
+func (m *Memory) findOrCreate(name string) *guarded {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	g := m.resources[name]
 	if g == nil {
 		g = new(guarded)
+		if m.resources == nil {
+			m.resources = make(map[string]*guarded)
+		}
 		m.resources[name] = g
 	}
 	return g
@@ -47,7 +55,7 @@ func (m *Memory) Adopt(ctx context.Context, resource string, t baton.Token) (Rec
 	if err := validate(resource, Unordered(t)); err != nil {
 		return Record{}, err
 	}
-	g := m.resource(resource)
+	g := m.findOrCreate(resource)
 	if err := g.hold.lock(ctx, true); err != nil {
 		return Record{}, fmt.Errorf("adopt resource %q: %w", resource, err)
 	}
@@ -70,7 +78,11 @@ func (m *Memory) Write(ctx context.Context, resource string, c Claim, effect fun
 	if err := validate(resource, c); err != nil {
 		return err
 	}
-	g := m.resource(resource)
+	g := m.find(resource)
+	if g == nil {
+		_, err := Record{}.Admit(resource, c)
+		return err
+	}
 	if err := g.hold.lock(ctx, c.ordered); err != nil {
 		return &AbortedError{Err: fmt.Errorf("write %v to resource %q: %w", c, resource, err)}
 	}
@@ -104,7 +116,10 @@ func (m *Memory) Read(_ context.Context, resource string) (Record, error) {
 	if err := ValidateResource(resource); err != nil {
 		return Record{}, err
 	}
-	g := m.resource(resource)
+	g := m.find(resource)
+	if g == nil {
+		return Record{}, nil
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.record, nil

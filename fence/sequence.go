@@ -53,7 +53,7 @@ type Write struct {
 func Resend(context.Context, Claim) (bool, error) { return false, nil }
 
 const (
-	firstBackoff = 10 * time.Millisecond
+	firstBackoff = 2 * time.Millisecond
 	maxBackoff   = time.Second
 )
 

@@ -103,6 +103,10 @@ type HeldError struct {
 }
 
 func (e *HeldError) Error() string {
+	if !e.Lease.Held() {
+		return fmt.Sprintf("group %q is vacant after term %d, and it is another candidate's turn for another %v",
+			e.Lease.Group, e.Lease.Term, e.RetryAfter)
+	}
 	return fmt.Sprintf("group %q is held by node %q, term %d, for another %v",
 		e.Lease.Group, e.Lease.NodeID, e.Lease.Term, e.Lease.Remaining)
 }

@@ -69,6 +69,8 @@ type Line interface {
 	// Await takes a place in line, or keeps the one that c has, and returns
 	// nil when c is first and the group is vacant or about to be. The turn is kept for c
 	// for about a second: it should Acquire at once. If it does not, the next one is called.
+	// Until then a store may answer an Acquire of anybody else with *HeldError: its Lease is the vacant
+	// state, its RetryAfter what is left of the turn.
 	//
 	// When ctx ends first, Await returns its error. The place is kept for another 5
 	// seconds, so that it survives from one poll to the next.

@@ -99,31 +99,15 @@ func (c Acquire) apply(r *Record) Result {
 	if err := requireTTL("ttl", c.TTL); err != nil {
 		return refuse(err)
 	}
+	if err := r.Refusal(c.Group, c.Candidate); err != nil {
+		return refuse(err)
+	}
 	g := r.groups[c.Group]
-	if g != nil {
-		switch {
-		case g.holder != nil && g.holder.is(c.Candidate.NodeID, c.Candidate.InstanceID):
-			g.holder.extend(c.TTL)
-			return Result{Lease: r.Get(c.Group)}
-		case g.endedLast(c.Candidate):
-			return refuse(&baton.ConflictError{
-				Reason:  baton.ConflictInstanceEnded,
-				Message: fmt.Sprintf("instance %s of node %q has led group %q and its leadership ended: campaign with a new instance", c.Candidate.InstanceID, c.Candidate.NodeID, c.Group),
-			})
-		case g.holder != nil:
-			return refuse(&baton.HeldError{Lease: r.Get(c.Group)})
-		}
+	if g != nil && g.holder != nil {
+		g.holder.extend(c.TTL)
+		return Result{Lease: r.Get(c.Group)}
 	}
-	last := r.floor
-	if g != nil {
-		last = max(last, g.lastTerm())
-	}
-	if last >= baton.MaxTerm {
-		return refuse(&baton.ConflictError{
-			Reason:  baton.ConflictTermsExhausted,
-			Message: fmt.Sprintf("group %q has used up its terms: the last one is %d", c.Group, last),
-		})
-	}
+	last := r.termBelow(g)
 	if g == nil {
 		g = &group{}
 		r.groups[c.Group] = g
@@ -137,6 +121,37 @@ func (c Acquire) apply(r *Record) Result {
 		elected:    max(0, c.Stamp),
 	})
 	return Result{Lease: r.Get(c.Group), Granted: true, Events: []baton.Event{g.elected(c.Group)}}
+}
+
+// Refusal is why the record, as it is, would refuse the group to c. It is nil if c would
+// be granted it, or holds it.
+func (r *Record) Refusal(id string, c baton.Candidate) error {
+	g := r.groups[id]
+	switch {
+	case g != nil && g.holder != nil && g.holder.is(c.NodeID, c.InstanceID):
+		return nil
+	case g != nil && g.endedLast(c):
+		return &baton.ConflictError{
+			Reason:  baton.ConflictInstanceEnded,
+			Message: fmt.Sprintf("instance %s of node %q has led group %q and its leadership ended: campaign with a new instance", c.InstanceID, c.NodeID, id),
+		}
+	case g != nil && g.holder != nil:
+		return &baton.HeldError{Lease: r.Get(id)}
+	case r.termBelow(g) >= baton.MaxTerm:
+		return &baton.ConflictError{
+			Reason:  baton.ConflictTermsExhausted,
+			Message: fmt.Sprintf("group %q has used up its terms: the last one is %d", id, r.termBelow(g)),
+		}
+	}
+	return nil
+}
+
+// termBelow is what the next term of a group exceeds by one.
+func (r *Record) termBelow(g *group) baton.Term {
+	if g == nil {
+		return r.floor
+	}
+	return max(r.floor, g.lastTerm())
 }
 
 func (h *holder) extend(ttl time.Duration) {

@@ -1,0 +1,316 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"baton"
+)
+
+var lineCases = []Case{
+	rule("Line/VacantGroupAtOnce", lineVacant),
+	rule("Line/FirstComeFirstServed", lineFIFO),
+	rule("Line/OneTurnPerVacancy", lineOneTurn),
+	rule("Line/PlaceSurvivesPolls", linePolls),
+	rule("Line/DeadFirstIsPassedOver", lineDeadFirst),
+	rule("Line/ExpiryCallsTheNext", lineExpiry),
+	rule("Line/OutOfTurn", lineOutOfTurn),
+	rule("Line/SuccessorGoesFirst", lineSuccessor),
+}
+
+// turnKept is for how long a store keeps a turn, about; a check whose candidate dawdled for half of it says nothing.
+const turnKept = time.Second
+
+// poll takes or keeps a place in line and goes away again.
+func (e *env) poll(line baton.Line, c baton.Candidate) {
+	e.Helper()
+	ctx, cancel := e.within(200 * time.Millisecond)
+	defer cancel()
+	if err := line.Await(ctx, e.group, c); !errors.Is(err, context.DeadlineExceeded) {
+		e.Fatalf("await of %s while the group is held: got %v, want the context's error", c.NodeID, err)
+	}
+}
+
+// turns is a set of candidates that wait.
+type turns struct {
+	e      *env
+	called chan baton.Candidate
+	failed chan error
+}
+
+// await lets candidates wait who took their places in this order: each polls first.
+func (e *env) await(line baton.Line, cs ...baton.Candidate) *turns {
+	e.Helper()
+	for _, c := range cs {
+		e.poll(line, c)
+	}
+	return e.wait(line, cs...)
+}
+
+// wait lets candidates wait in the background.
+func (e *env) wait(line baton.Line, cs ...baton.Candidate) *turns {
+	t := &turns{e: e, called: make(chan baton.Candidate, len(cs)), failed: make(chan error, len(cs))}
+	ctx, cancel := context.WithCancel(e.Context())
+	group := e.group
+	done := make(chan struct{}, len(cs))
+	for _, c := range cs {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			switch err := line.Await(ctx, group, c); {
+			case err == nil:
+				t.called <- c
+			case ctx.Err() == nil:
+				t.failed <- err
+			}
+		}()
+	}
+	e.Cleanup(func() {
+		cancel()
+		for range cs {
+			<-done
+		}
+	})
+	return t
+}
+
+// next waits until somebody is called.
+func (t *turns) next(limit time.Duration) baton.Candidate {
+	t.e.Helper()
+	ctx, cancel := t.e.within(limit)
+	defer cancel()
+	select {
+	case c := <-t.called:
+		return c
+	case err := <-t.failed:
+		t.e.Fatalf("await: %v", err)
+	case <-ctx.Done():
+		t.e.Fatalf("nobody was called within %v of the vacancy", limit)
+	}
+	return baton.Candidate{}
+}
+
+func lineVacant(e *env) {
+	line, ok := e.line()
+	if !ok {
+		return
+	}
+	a := candidate("node-a")
+	if err := e.returns("await at a vacant group", func() error { return line.Await(e.Context(), e.group, a) }); err != nil {
+		e.Fatalf("await at a vacant group: %v", err)
+	}
+	e.grant(e.store, a, e.long)
+}
+
+func lineFIFO(e *env) {
+	line, ok := e.line()
+	if !ok {
+		return
+	}
+	e.undisturbed(func() bool {
+		held := e.grant(e.store, candidate("node-0"), e.long)
+		var cs []baton.Candidate
+		for i := range 4 {
+			cs = append(cs, candidate(fmt.Sprintf("node-%d", i+1)))
+		}
+		start := time.Now()
+		t := e.await(line, cs...)
+		if time.Since(start) > 4*time.Second {
+			return false // places may have lapsed
+		}
+		for _, want := range cs {
+			vacant := time.Now()
+			e.release(e.store, held.ID())
+			got := t.next(e.patience)
+			l, err := e.store.Acquire(e.Context(), e.group, got, e.long)
+			if time.Since(vacant) > turnKept/2 {
+				return false
+			}
+			if got.NodeID != want.NodeID {
+				e.Fatalf("%s was called: want %s, who came first", got.NodeID, want.NodeID)
+			}
+			if err != nil {
+				e.Fatalf("acquire in turn: %v", err)
+			}
+			held = l
+		}
+		return true
+	})
+}
+
+// lineOneTurn lets many wait and counts who is called while the first takes its turn.
+func lineOneTurn(e *env) {
+	line, ok := e.line()
+	if !ok {
+		return
+	}
+	e.undisturbed(func() bool {
+		held := e.grant(e.store, candidate("node-0"), e.long)
+		var cs []baton.Candidate
+		for i := range 8 {
+			cs = append(cs, candidate(fmt.Sprintf("node-%d", i+1)))
+		}
+		t := e.await(line, cs...)
+		vacant := time.Now()
+		e.release(e.store, held.ID())
+		first := t.next(e.patience)
+		_, err := e.store.Acquire(e.Context(), e.group, first, e.long)
+		if time.Since(vacant) > turnKept/2 {
+			return false
+		}
+		if err != nil {
+			e.Fatalf("acquire in turn: %v", err)
+		}
+		e.pause(turnKept / 2)
+		if others := len(t.called); others > 0 {
+			e.Errorf("%d others were called for a vacancy that the first had taken", others)
+		}
+		return true
+	})
+}
+
+func linePolls(e *env) {
+	line, ok := e.line()
+	if !ok {
+		return
+	}
+	e.undisturbed(func() bool {
+		held := e.grant(e.store, candidate("node-0"), e.long)
+		polling, waiting := candidate("node-polling"), candidate("node-waiting")
+		start := time.Now()
+		e.poll(line, polling)
+		second := e.await(line, waiting)
+		for range 2 {
+			e.pause(2 * time.Second)
+			e.poll(line, polling)
+		}
+		e.pause(2 * time.Second)
+		first := e.await(line, polling)
+		if time.Since(start) > 9*time.Second {
+			return false // some pause was longer than a place is kept
+		}
+		vacant := time.Now()
+		e.release(e.store, held.ID())
+		called := ""
+		e.until(e.patience, "somebody called", func() bool {
+			select {
+			case c := <-first.called:
+				called = c.NodeID
+			case c := <-second.called:
+				called = c.NodeID
+			default:
+			}
+			return called != ""
+		})
+		if time.Since(vacant) > turnKept/2 {
+			return false
+		}
+		if called != polling.NodeID {
+			e.Errorf("%s was called: want %s, who kept the first place by polling", called, polling.NodeID)
+		}
+		return true
+	})
+}
+
+// lineDeadFirst lets the first in line die, once before its turn and once in it. The
+// old lease was for as long as can be, so a store that counts such a loss in TTLs exceeds the patience.
+func lineDeadFirst(e *env) {
+	line, ok := e.line()
+	if !ok {
+		return
+	}
+	held := e.grant(e.store, candidate("node-0"), e.roundTTL(e.g.MaxTTL))
+	e.poll(line, candidate("node-gone"))
+	t := e.await(line, candidate("node-1"), candidate("node-2"))
+	e.release(e.store, held.ID())
+	t.next(e.patience)         // is called, and never comes
+	next := t.next(e.patience) // is called in its place
+	e.takeOver(e.store, next, e.long, e.patience)
+}
+
+func lineExpiry(e *env) {
+	line, ok := e.line()
+	if !ok {
+		return
+	}
+	l := e.grant(e.store, candidate("node-0"), e.short)
+	t := e.wait(line, candidate("node-1"))
+	c := t.next(e.lapse(l.TTL))
+	next, _ := e.takeOver(e.store, c, e.long, e.lapse(l.TTL))
+	if next.Term <= l.Term {
+		e.Errorf("term %d after %d", next.Term, l.Term)
+	}
+}
+
+// lineOutOfTurn comes from aside while a turn is kept. A store may let it in: the line is a courtesy. If it does
+// not, it says that the group is vacant and when to come again, and whoever has the turn gets in.
+func lineOutOfTurn(e *env) {
+	line, ok := e.line()
+	if !ok {
+		return
+	}
+	e.undisturbed(func() bool {
+		held := e.grant(e.store, candidate("node-0"), e.long)
+		t := e.await(line, candidate("node-1"))
+		vacant := time.Now()
+		e.release(e.store, held.ID())
+		first := t.next(e.patience)
+		aside := candidate("node-aside")
+		l, err := e.store.Acquire(e.Context(), e.group, aside, e.long)
+		if err == nil {
+			e.checkHolder("the lease of the one from aside", l, aside)
+			e.Logf("store %s lets candidates in out of turn", e.g.Store)
+			return true
+		}
+		if time.Since(vacant) > turnKept/2 {
+			return false
+		}
+		var out *baton.HeldError
+		if !errors.As(err, &out) {
+			e.Fatalf("acquire out of turn: got %v, want *HeldError", err)
+		}
+		if out.Lease.Held() || out.Lease.Term != held.Term || out.RetryAfter <= 0 {
+			e.Errorf("out of turn is answered with %+v and retry after %v: want the vacant state, and a wait", out.Lease, out.RetryAfter)
+		}
+		l, err = e.store.Acquire(e.Context(), e.group, first, e.long)
+		if time.Since(vacant) > turnKept/2 {
+			return false
+		}
+		if err != nil {
+			e.Fatalf("acquire in turn: %v", err)
+		}
+		e.checkHolder("the lease of the one whose turn it was", l, first)
+		return true
+	})
+}
+
+func lineSuccessor(e *env) {
+	line, ok := e.line()
+	ender, can := e.ender()
+	if !ok || !can {
+		return
+	}
+	e.undisturbed(func() bool {
+		held := e.grant(e.store, candidate("node-0"), e.long)
+		t := e.await(line, candidate("node-1"), candidate("node-2"), candidate("node-3"))
+		err := ender.End(e.Context(), e.group, held.Term, baton.Ending{Reason: baton.Transferred, Successor: "node-2"})
+		if err != nil {
+			e.Fatalf("transfer to a node in line: %v", err)
+		}
+		vacant := time.Now()
+		e.release(e.store, held.ID())
+		first := t.next(e.patience)
+		_, err = e.store.Acquire(e.Context(), e.group, first, e.long)
+		if time.Since(vacant) > turnKept/2 {
+			return false
+		}
+		if first.NodeID != "node-2" {
+			e.Errorf("%s was called: want the named successor, node-2", first.NodeID)
+		}
+		if err != nil {
+			e.Fatalf("acquire by %s in turn: %v", first.NodeID, err)
+		}
+		return true
+	})
+}

@@ -26,7 +26,7 @@ func installDebian(ctx context.Context, progress io.Writer, packages ...string) 
 			return err
 		}
 		defer allow()
-		fmt.Fprintf(progress, "installing %s\n", list)
+		_, _ = fmt.Fprintf(progress, "installing %s\n", list)
 		// Stale lists name versions that are gone. If the update fails, the
 		// installation shows whether that matters.
 		updated := apt(ctx, progress, "update")

@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand"
 	"net"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -108,7 +109,7 @@ func TestProxyLosesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := append(sent, "goodbye"...); !bytes.Equal(heard, want) {
+	if want := slices.Concat(sent, []byte("goodbye")); !bytes.Equal(heard, want) {
 		t.Errorf("heard %d bytes, want the %d sent and said, in order", len(heard), len(want))
 	}
 }

@@ -1,0 +1,63 @@
+# `make help` lists what there is. Everything runs as root on a fresh Debian
+# and as a normal user on a laptop; what cannot be had there is skipped, and
+# says so.
+
+GO       ?= go
+FUZZTIME ?= 20s
+BENCH    ?= .
+TIMEOUT  ?= 20m
+
+# The linter is pinned in a module of its own, so that it is nobody's dependency.
+LINT = $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
+
+# The modules of this repository, beside the main one.
+NEIGHBOURS = testservers
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help test obtain vet lint unit race servers fmt fuzz bench
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+test: obtain vet lint servers race unit ## everything below up to unit: what has to pass before a change goes in
+
+obtain: ## installs what the tests need: Postgres, Redis, a C compiler for the race detector
+	@command -v "$$($(GO) env CC)" >/dev/null \
+		|| { [ "$$(id -u)" = 0 ] && apt-get -q update && apt-get -q install --yes --no-install-recommends gcc libc6-dev; } \
+		|| [ "$$CI" != true ]
+	$(GO) run -C testservers . obtain
+
+vet: ## go vet, and gofmt's opinion
+	@unformatted=$$(gofmt -l .); [ -z "$$unformatted" ] || { echo "not formatted:"; echo "$$unformatted"; exit 1; }
+	$(GO) vet ./...
+	@for module in $(NEIGHBOURS); do (cd $$module && $(GO) vet ./...) || exit 1; done
+
+lint: ## golangci-lint with .golangci.yml
+	$(LINT) run ./...
+	@for module in $(NEIGHBOURS); do (cd $$module && $(LINT) run ./...) || exit 1; done
+
+servers: ## the tests of testservers/ itself
+	$(GO) test -C testservers -timeout $(TIMEOUT) ./...
+
+race: ## all tests under the race detector, with -short: fewer repetitions of the same
+	@if command -v "$$($(GO) env CC)" >/dev/null || [ "$$CI" = true ]; then \
+		echo "$(GO) test -race -short ./..."; CGO_ENABLED=1 $(GO) test -race -short -timeout $(TIMEOUT) ./...; \
+	else echo "SKIPPED: the race detector needs a C compiler"; fi
+
+unit: ## all tests, with all their repetitions
+	$(GO) test -timeout $(TIMEOUT) ./...
+
+fmt: ## formats all Go files
+	gofmt -w .
+
+fuzz: ## every fuzz target for FUZZTIME each (20s)
+	@grep -rl --include='*_test.go' '^func Fuzz' . | xargs -r -n1 dirname | sort -u | while read -r dir; do \
+		for target in $$(grep -h -o '^func Fuzz[A-Za-z0-9_]*' "$$dir"/*_test.go | cut -c6-); do \
+			echo "== $$dir $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "$$dir" || exit 1; \
+		done || exit 1; \
+	done
+
+bench: ## the benchmarks that match BENCH (all)
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem ./...

@@ -30,6 +30,8 @@ type CampaignResponse struct {
 	YourTurn bool `json:"your_turn,omitempty"`
 	// Leader is who leads, null if nobody does.
 	Leader *Leader `json:"leader"`
+	// Term is the group's last one, when nobody leads and that was told.
+	Term uint64 `json:"term,omitempty"`
 	// InstanceID is the request's, or the one that the server drew.
 	InstanceID string `json:"instance_id"`
 	// RetryAfter is set, 0 included, whenever the caller does not lead.
@@ -42,6 +44,9 @@ func (r CampaignResponse) Lease(group string) (baton.Lease, error) {
 	l := r.Leader.Lease(group)
 	if r.IsLeader {
 		return l, nil
+	}
+	if !l.Held() {
+		l.Term = baton.Term(r.Term)
 	}
 	held := &baton.HeldError{Lease: l}
 	if r.RetryAfter != nil {

@@ -1,0 +1,52 @@
+package server
+
+import (
+	"context"
+	"errors"
+
+	"baton"
+)
+
+// ask puts one question to the store, in bounded time. An error that is no
+// answer comes back as *baton.UnavailableError, whatever it was.
+func ask[T any](ctx context.Context, s *Service, op string, f func(ctx context.Context) (T, error)) (T, error) {
+	bounded, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
+	defer cancel()
+	v, err := f(bounded)
+	if err == nil || baton.IsAnswer(err) {
+		s.metrics.healthy.Set(1)
+		return v, err
+	}
+	if ctx.Err() == nil { // it was not the caller who gave up
+		s.metrics.healthy.Set(0)
+	}
+	var zero T
+	return zero, unavailable(op, err)
+}
+
+// tell is ask for what has no answer but success.
+func (s *Service) tell(ctx context.Context, op string, f func(ctx context.Context) error) error {
+	_, err := ask(ctx, s, op, func(ctx context.Context) (struct{}, error) { return struct{}{}, f(ctx) })
+	return err
+}
+
+func unavailable(op string, err error) error {
+	var u *baton.UnavailableError
+	if errors.As(err, &u) {
+		return err
+	}
+	return &baton.UnavailableError{Op: op, Err: err}
+}
+
+func (s *Service) get(ctx context.Context, group string) (baton.Lease, error) {
+	return ask(ctx, s, "read group "+group, func(ctx context.Context) (baton.Lease, error) {
+		return s.store.Get(ctx, group)
+	})
+}
+
+func unsupported(s *Service, what string) error {
+	return &baton.ConflictError{
+		Reason:  baton.ConflictUnsupported,
+		Message: "the " + s.store.Guarantees().Store + " store cannot " + what,
+	}
+}

@@ -1,0 +1,117 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"strconv"
+	"time"
+
+	"baton"
+	"baton/api"
+	"baton/server"
+)
+
+// guard is what holds for all requests, whether they have a route or not.
+func (h *Handler) guard(next http.Handler) http.Handler {
+	// A page of another site that is open in the operator's browser must not
+	// be able to step leaders down here.
+	crossOrigin := http.NewCrossOriginProtection()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			p := recover()
+			if p == nil {
+				return
+			}
+			if p == http.ErrAbortHandler { //nolint:errorlint // it is compared as net/http does
+				panic(p)
+			}
+			h.log.Error("request failed inside", "method", r.Method, "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
+			h.fail(w, &baton.UnavailableError{Op: r.Method + " " + r.URL.Path, Err: errors.New("internal error")})
+		}()
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		h.allowWrite(w)
+		if err := checkPath(r); err != nil {
+			h.fail(w, err)
+			return
+		}
+		if err := crossOrigin.Check(r); err != nil {
+			h.fail(w, fmt.Errorf("%w: %w", baton.ErrNotAllowed, err))
+			return
+		}
+		next.ServeHTTP(w, r.WithContext(server.WithActor(r.Context(), r.RemoteAddr)))
+	})
+}
+
+// serve runs a route, writes its answer and counts it.
+func (h *Handler) serve(rt route) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		x := &exchange{w: w, r: r}
+		status, body, err := rt.handle(x)
+		code := "OK"
+		switch {
+		case err != nil:
+			kind, _ := baton.KindOf(err)
+			code = kind.Code
+			h.fail(w, err)
+		case body != nil:
+			h.allowWrite(w)
+			writeJSON(w, status, body)
+		}
+		if !x.lasts {
+			h.svc.Observe(rt.op, code, time.Since(began))
+		}
+		h.log.Debug("request", "op", rt.op, "path", r.URL.Path, "code", code, "took", time.Since(began), "from", r.RemoteAddr)
+	}
+}
+
+// allowWrite gives the client WriteTimeout from now to accept what is written next.
+func (h *Handler) allowWrite(w http.ResponseWriter) {
+	// A writer without deadlines, as tests may use, has none to set.
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.cfg.WriteTimeout))
+}
+
+func (h *Handler) fail(w http.ResponseWriter, err error) {
+	kind, _ := baton.KindOf(err)
+	h.failAs(w, kind.HTTP, err)
+}
+
+func (h *Handler) failAs(w http.ResponseWriter, status int, err error) {
+	_, body := api.ErrorOf(err, h.svc.Now())
+	if body.RetryAfter != nil {
+		seconds := (*body.RetryAfter + 999) / 1000
+		w.Header().Set("Retry-After", strconv.FormatInt(max(seconds, 1), 10))
+	}
+	h.allowWrite(w)
+	writeJSON(w, status, body)
+}
+
+func writeJSON(w http.ResponseWriter, status int, body any) {
+	raw, err := json.Marshal(body)
+	if err != nil {
+		// Only a type of package api that cannot be marshalled gets here.
+		panic(fmt.Sprintf("marshal %T: %v", body, err))
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(raw, '\n')) // a client that is gone has nothing to be told
+}
+
+// decode reads the body into v, in bounded time and size.
+func (h *Handler) decode(x *exchange, v any, fields api.Fields) error {
+	if x.r.ContentLength > api.MaxBody {
+		return fmt.Errorf("body: %w: at most %d bytes", baton.ErrTooLarge, api.MaxBody)
+	}
+	rc := http.NewResponseController(x.w)
+	_ = rc.SetReadDeadline(time.Now().Add(h.cfg.BodyTimeout))
+	err := api.Decode(x.r.Body, v, fields)
+	if err == nil {
+		// From here on a read only waits for the client to hang up.
+		_ = rc.SetReadDeadline(time.Time{})
+	}
+	return err
+}

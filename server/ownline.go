@@ -1,0 +1,172 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"baton"
+	"baton/internal/line"
+)
+
+// ownLine is the line of those who wait at this server, for stores that have
+// none. It learns of vacancies by watching the group, while anybody waits.
+type ownLine struct {
+	store   baton.Store
+	clock   baton.Clock
+	timeout time.Duration
+	log     *slog.Logger
+	line    *line.Line
+
+	ctx  context.Context
+	stop context.CancelFunc
+	done sync.WaitGroup
+
+	mu      sync.Mutex
+	watched map[string]*watched
+}
+
+// watched is a group with someone in line, or with a place kept for someone.
+type watched struct {
+	waiting   int
+	stop      context.CancelFunc
+	stopTimer func() bool // armed while nobody waits
+	successor string
+}
+
+// watchKept is how long a group is watched after the last wait ended: beyond
+// what a place is kept for, so that the line never goes by old news.
+const watchKept = 2 * line.PlaceKept
+
+func newOwnLine(store baton.Store, clock baton.Clock, timeout time.Duration, log *slog.Logger) *ownLine {
+	o := &ownLine{store: store, clock: clock, timeout: timeout, log: log, watched: map[string]*watched{}}
+	o.ctx, o.stop = context.WithCancel(context.Background())
+	o.line = line.New(clock, o.vacant)
+	return o
+}
+
+func (o *ownLine) vacant(ctx context.Context, group string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	lease, err := o.store.Get(ctx, group)
+	return !lease.Held(), err
+}
+
+// Await is baton.Line's.
+func (o *ownLine) Await(ctx context.Context, group string, c baton.Candidate) error {
+	o.enter(group)
+	defer o.leave(group)
+	return o.line.Await(ctx, group, c)
+}
+
+func (o *ownLine) enter(group string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	w := o.watched[group]
+	if w == nil {
+		ctx, stop := context.WithCancel(o.ctx)
+		w = &watched{stop: stop}
+		o.watched[group] = w
+		o.done.Go(func() { o.follow(ctx, group) })
+	}
+	if w.stopTimer != nil {
+		w.stopTimer()
+		w.stopTimer = nil
+	}
+	w.waiting++
+}
+
+func (o *ownLine) leave(group string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	w := o.watched[group]
+	w.waiting--
+	if w.waiting == 0 {
+		w.stopTimer = o.clock.AfterFunc(watchKept, func() { o.unwatch(group, w) })
+	}
+}
+
+func (o *ownLine) unwatch(group string, w *watched) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if w.waiting == 0 && o.watched[group] == w {
+		w.stop()
+		delete(o.watched, group)
+	}
+}
+
+// follow tells the line what becomes of the group, for as long as ctx lasts.
+// Every watch begins with the present state, so what was missed between two of them is made up for.
+func (o *ownLine) follow(ctx context.Context, group string) {
+	const least, most = 50 * time.Millisecond, 2 * time.Second
+	pause := least
+	for {
+		for e, err := range o.store.Watch(ctx, group, "") {
+			if err != nil {
+				if ctx.Err() == nil {
+					o.log.Warn("watching a group for those who wait in line failed; trying again", "group", group, "error", err)
+				}
+				break
+			}
+			pause = least
+			o.heard(e)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause/2 + rand.N(pause)):
+			pause = min(2*pause, most)
+		}
+	}
+}
+
+func (o *ownLine) heard(e baton.Event) {
+	if e.Type == baton.LeaderChanged {
+		o.line.Granted(e.Group, baton.Candidate{NodeID: e.NodeID, InstanceID: e.InstanceID})
+		return
+	}
+	o.line.Open(e.Group, o.takeSuccessor(e.Group), 0)
+}
+
+// names makes node the successor at the next vacancy, if it waits here.
+func (o *ownLine) names(group, node string) bool {
+	if !o.line.InLine(group, node) {
+		return false
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if w := o.watched[group]; w != nil {
+		w.successor = node
+	}
+	return true
+}
+
+func (o *ownLine) takeSuccessor(group string) (node string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if w := o.watched[group]; w != nil {
+		node, w.successor = w.successor, ""
+	}
+	return node
+}
+
+// turnOfAnother reports whether the group is kept for someone else, and for how long.
+func (o *ownLine) turnOfAnother(group string, c baton.Candidate) (left time.Duration, other bool) {
+	turn, left, ok := o.line.TurnOf(group)
+	return left, ok && (turn.NodeID != c.NodeID || turn.InstanceID != "" && turn.InstanceID != c.InstanceID)
+}
+
+func (o *ownLine) close() {
+	o.stop()
+	o.line.Close()
+	o.mu.Lock()
+	for _, w := range o.watched {
+		if w.stopTimer != nil {
+			w.stopTimer()
+		}
+	}
+	o.mu.Unlock()
+	o.done.Wait()
+}

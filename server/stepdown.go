@@ -28,23 +28,23 @@ func (s *Service) StepDown(ctx context.Context, group string, term baton.Term, e
 	if _, err := s.rules(ctx, group, staleRules); err != nil {
 		return baton.Lease{}, err
 	}
-	lease, err = s.get(ctx, group)
+	current, err := s.get(ctx, group)
 	if err != nil {
 		return baton.Lease{}, err
 	}
-	if !lease.Held() || term != 0 && term != lease.Term {
+	if !current.Held() || term != 0 && term != current.Term {
 		if term == 0 {
-			term = lease.Term
+			term = current.Term
 		}
-		return baton.Lease{}, &baton.NotLeaderError{ID: baton.LeaseID{Group: group, Term: term}, Current: &lease}
+		return baton.Lease{}, &baton.NotLeaderError{ID: baton.LeaseID{Group: group, Term: term}, Current: &current}
 	}
-	if err := s.end(ctx, group, lease.Term, e); err != nil {
+	if err := s.end(ctx, group, current.Term, e); err != nil {
 		return baton.Lease{}, err
 	}
 	if e.Immediate {
-		s.elections.ended(group, lease.Term, e.Reason)
+		s.elections.ended(group, current.Term, e.Reason)
 	}
-	return lease, nil
+	return current, nil
 }
 
 // stepDownBarred ends the leadership of a node that the policy does not allow

@@ -98,3 +98,12 @@ func (h *Handler) noRoute(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Allow", allow)
 	h.failAs(w, http.StatusMethodNotAllowed, &baton.InvalidArgumentError{Field: "method", Value: r.Method, Want: allow})
 }
+
+// Routes lists what is served, as "METHOD /path/{parameter}".
+func (h *Handler) Routes() []string {
+	out := make([]string, 0, len(h.routes))
+	for _, r := range h.routes {
+		out = append(out, r.method+" "+r.pattern)
+	}
+	return out
+}

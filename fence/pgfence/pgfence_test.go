@@ -1,0 +1,48 @@
+package pgfence_test
+
+import (
+	"database/sql"
+	"testing"
+
+	"baton/fence/fencetest"
+	"baton/fence/pgfence"
+)
+
+func TestConformance(t *testing.T) {
+	isolated := func(level sql.IsolationLevel) func(t *testing.T) fencetest.Subject {
+		return func(t *testing.T) fencetest.Subject {
+			return newLedger(t, openFast(t), pgfence.Config{Isolation: level})
+		}
+	}
+	for _, tt := range []struct {
+		name   string
+		writes int
+		open   func(t *testing.T) fencetest.Subject
+	}{
+		{"ReadCommitted", 4000, isolated(sql.LevelReadCommitted)},
+		{"RepeatableRead", 1000, isolated(sql.LevelRepeatableRead)},
+		{"Serializable", 4000, isolated(sql.LevelSerializable)},
+		{"Admit", 500, func(t *testing.T) fencetest.Subject {
+			return viaAdmit{newLedger(t, openFast(t), pgfence.Config{})}
+		}},
+		{"Batch", 500, func(t *testing.T) fencetest.Subject {
+			return viaBatch{newLedger(t, openFast(t), pgfence.Config{})}
+		}},
+		{"SQL", 500, func(t *testing.T) fencetest.Subject {
+			return newSQLLedger(t, openFast(t))
+		}},
+		{"WithoutEviction", 500, func(t *testing.T) fencetest.Subject {
+			return newLedger(t, openFast(t), pgfence.Config{EvictAfter: -1})
+		}},
+		// Two names may share a lock; here all of them do.
+		{"CollidingKeys", 500, func(t *testing.T) fencetest.Subject {
+			pool := openFast(t)
+			exec(t, pool, `create or replace function baton_fence_key(resource text) returns bigint language sql stable as 'select 1::bigint'`)
+			return newLedger(t, pool, pgfence.Config{})
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			fencetest.Run(t, fencetest.Options{Writes: tt.writes}, tt.open)
+		})
+	}
+}

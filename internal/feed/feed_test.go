@@ -113,6 +113,45 @@ func TestWatchYieldsTheStateThenEveryChange(t *testing.T) {
 	later.want("3")
 }
 
+// Whoever waits is woken by a change of its group, by every one of them, and
+// by nothing else.
+func TestWaitingWatchersAreWoken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t, Config{})
+		type seen struct {
+			watcher int
+			term    baton.Term
+		}
+		all := make(chan seen, 100)
+		var wg sync.WaitGroup
+		for i := range 10 {
+			wg.Go(func() {
+				for e, err := range s.watch(context.Background(), "g", "") {
+					if err != nil {
+						return
+					}
+					all <- seen{i, e.Term}
+				}
+			})
+		}
+		for term := range baton.Term(4) {
+			synctest.Wait()
+			if len(all) != 10 {
+				t.Fatalf("%d of 10 watchers were told of term %d", len(all), term)
+			}
+			for range 10 {
+				if got := <-all; got.term != term {
+					t.Errorf("watcher %d was told of term %d, want %d", got.watcher, got.term, term)
+				}
+			}
+			s.elect("other")
+			s.elect("g")
+		}
+		s.Close()
+		wg.Wait()
+	})
+}
+
 func TestWatchFromACursor(t *testing.T) {
 	s := newStore(t, Config{PerGroup: 3})
 	empty := s.read(t, "g", "")
@@ -321,6 +360,24 @@ func TestChangeDuringTheReadOfTheStateIsNeitherLostNorTold(t *testing.T) {
 			r.want("3")
 		})
 	}
+}
+
+// The whole state is replaced while it is being read. The group has no event
+// before or after by which one could tell.
+func TestResetDuringTheReadOfTheState(t *testing.T) {
+	s := newStore(t, Config{})
+	read := 0
+	next, stop := iter.Pull2(s.Watch(t.Context(), "g", "", func() baton.Event {
+		e := baton.Event{Group: "g", Term: s.terms["g"]}
+		if read++; read == 1 {
+			s.terms["g"] = 7
+			s.Reset("s2", Position{})
+		}
+		return e
+	}))
+	defer stop()
+	r := &reader{t: t, next: next}
+	r.want("7") // it had seen nothing before, so there is no gap
 }
 
 // Many watchers begin, resume and dawdle while changes pour in: each sees terms rise one by

@@ -11,6 +11,7 @@ import (
 	"mime"
 	"net"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -223,7 +224,12 @@ func (c *Client) send(ctx context.Context, srv *server, k call, body []byte, acc
 	resp, err := c.http.Do(req)
 	if err != nil {
 		var op *net.OpError
-		return nil, &failure{server: srv.base, err: err, unsent: errors.As(err, &op) && op.Op == "dial"}
+		unsent := errors.As(err, &op) && op.Op == "dial"
+		var wrapped *url.Error
+		if errors.As(err, &wrapped) {
+			err = wrapped.Err // the address is in the failure already
+		}
+		return nil, &failure{server: srv.base, err: err, unsent: unsent}
 	}
 	return resp, nil
 }

@@ -73,7 +73,7 @@ func (c *Client) Campaign(ctx context.Context, group string, req api.CampaignReq
 	_, err := c.do(ctx, call{
 		op: "campaign", about: baton.LeaseID{Group: group, NodeID: req.NodeID, InstanceID: req.InstanceID},
 		method: http.MethodPost, path: groupPath(group, "/campaign"), body: req, out: &out,
-		within: api.Duration(req.LeaseTTL), wait: api.Duration(req.Wait),
+		within: leaseTime(req.LeaseTTL), wait: api.Duration(req.Wait),
 		check: func() error {
 			if out.IsLeader {
 				return checkLeader(out.Leader, req.NodeID, req.InstanceID, 0)
@@ -96,10 +96,18 @@ func (c *Client) Renew(ctx context.Context, group string, req api.RenewRequest) 
 	_, err := c.do(ctx, call{
 		op: "renew", about: req.LeaseID(group),
 		method: http.MethodPost, path: groupPath(group, "/renew"), body: req, out: &out,
-		within: api.Duration(req.ExtendBy),
+		within: leaseTime(req.ExtendBy),
 		check:  func() error { return checkLeader(out.Leader, req.NodeID, req.InstanceID, req.Term) },
 	})
 	return out, err
+}
+
+// leaseTime bounds a call by the lease that it asks for: later its answer is of no use.
+func leaseTime(ms int64) time.Duration {
+	if ms <= 0 {
+		return 0
+	}
+	return max(api.Duration(ms), time.Second)
 }
 
 // checkLeader keeps anything from being concluded from an answer about something else.
@@ -148,7 +156,7 @@ func settle(op string, unsure bool, err, done error) error {
 // Leader reads who leads.
 func (c *Client) Leader(ctx context.Context, group string) (api.LeaderResponse, error) {
 	var out api.LeaderResponse
-	err := c.read(ctx, "get", group, "/leader", &out)
+	err := c.read(ctx, "leader", group, "/leader", &out)
 	return out, err
 }
 

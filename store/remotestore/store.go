@@ -1,6 +1,7 @@
 package remotestore
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -42,6 +43,8 @@ func New(ctx context.Context, cfg Config) (*Store, error) {
 	// The wire counts in milliseconds.
 	g.MinTTL = max(g.MinTTL, time.Millisecond)
 	g.TTLStep = max(g.TTLStep, time.Millisecond)
+	// The server has a line of its own where its store has none.
+	g.Waiting = baton.WaitLine
 	return &Store{client: c, guarantees: g}, nil
 }
 
@@ -156,7 +159,10 @@ func (s *Store) Await(ctx context.Context, group string, c baton.Candidate) erro
 	}
 }
 
-// End implements baton.Ender.
+// noNote is what is told where the caller gave no note: the API demands one.
+const noNote = "no reason given"
+
+// End implements baton.Ender. On the wire an ending with a successor is a transfer, whatever its reason.
 func (s *Store) End(ctx context.Context, group string, term baton.Term, e baton.Ending) error {
 	if err := baton.ValidateID("group", group); err != nil {
 		return err
@@ -168,7 +174,7 @@ func (s *Store) End(ctx context.Context, group string, term baton.Term, e baton.
 		return &baton.InvalidArgumentError{Field: "term", Value: term, Want: fmt.Sprintf("1 to %d", baton.MaxTerm)}
 	}
 	_, err := s.client.StepDown(ctx, group, api.StepDownRequest{
-		Term: uint64(term), Reason: e.Note, Immediate: e.Immediate, Successor: e.Successor,
+		Term: uint64(term), Reason: cmp.Or(e.Note, noNote), Immediate: e.Immediate, Successor: e.Successor,
 	})
 	return err
 }

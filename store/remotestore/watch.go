@@ -26,7 +26,7 @@ func (c *Client) Watch(ctx context.Context, group string, after baton.Cursor) it
 		}
 		scoped, cancel := c.scope(ctx)
 		defer cancel()
-		w := &watch{c: c, group: group, cursor: after}
+		w := &watch{c: c, group: group, cursor: sendable(after)}
 		if err := w.run(scoped, yield); err != nil {
 			if scoped.Err() != nil {
 				err = c.ended(ctx, "watch")
@@ -34,6 +34,20 @@ func (c *Client) Watch(ctx context.Context, group string, after baton.Cursor) it
 			yield(baton.Event{}, err)
 		}
 	}
+}
+
+// sendable replaces a cursor that no server can have given, and that one would
+// refuse, by one that is foreign to all.
+func sendable(c baton.Cursor) baton.Cursor {
+	const most = 256
+	ok := len(c) <= most
+	for i := 0; ok && i < len(c); i++ {
+		ok = c[i] > ' ' && c[i] < 0x7f
+	}
+	if !ok {
+		return "foreign"
+	}
+	return c
 }
 
 // watch is one watch over as many connections as it takes.

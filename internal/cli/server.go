@@ -1,0 +1,255 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"baton"
+	"baton/server"
+	"baton/server/httpapi"
+	"baton/store/memstore"
+)
+
+// shutdownTime is what requests have to finish in when the server ends.
+const shutdownTime = 10 * time.Second
+
+// serverFlags are the flags of the server.
+type serverFlags struct {
+	http           string
+	store          string
+	explicitGroups bool
+	minTTL, maxTTL time.Duration
+	logFormat      string
+	logLevel       string
+	insecure       bool
+}
+
+func (a *app) serverCommand() *cobra.Command {
+	var f serverFlags
+	cmd := &cobra.Command{
+		Use:   "server",
+		Short: "Run the election service",
+		Long: `Serves the election API over HTTP until Ctrl-C or SIGTERM: then it ends watches
+with a hint to reconnect, lets requests finish, and exits. A second signal ends it
+at once.
+
+Without authentication it listens on loopback only, unless --insecure is given.`,
+		Example: `  baton server
+  baton server --http 127.0.0.1:8400 --explicit-groups --log-format json
+  baton server --http :7400 --insecure         # only in a network you trust`,
+		Args: noArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return a.serve(c.Context(), f) },
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&f.http, "http", "127.0.0.1:7400", "address to serve HTTP on; port 0 takes a free one")
+	fl.StringVar(&f.store, "store", "memory", "where leases are kept: "+strings.Join(storeNames(), ", "))
+	fl.BoolVar(&f.explicitGroups, "explicit-groups", false, "refuse groups that were not created before")
+	fl.DurationVar(&f.minTTL, "default-min-ttl", 500*time.Millisecond, "shortest lease in groups whose policy does not say")
+	fl.DurationVar(&f.maxTTL, "default-max-ttl", 5*time.Minute, "longest lease in groups whose policy does not say")
+	fl.StringVar(&f.logFormat, "log-format", "text", "how to log: text or json")
+	fl.StringVar(&f.logLevel, "log-level", "info", "what to log: debug, info, warn or error")
+	fl.BoolVar(&f.insecure, "insecure", false, "listen beyond loopback although nobody is authenticated")
+	return cmd
+}
+
+// stores are the kinds that --store knows.
+var stores = []struct {
+	name string
+	open func() (baton.Store, error)
+}{
+	{"memory", openMemory},
+}
+
+func storeNames() []string {
+	var names []string
+	for _, s := range stores {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+func openStore(name string) (baton.Store, error) {
+	for _, s := range stores {
+		if s.name == name {
+			return s.open()
+		}
+	}
+	return nil, usagef("--store %q is not known: want one of %s", name, strings.Join(storeNames(), ", "))
+}
+
+// openMemory starts above every term that a run before this one can have
+// granted, as long as the machine's clock was not set back.
+func openMemory() (baton.Store, error) {
+	return memstore.New(memstore.Config{FirstTerm: baton.Term(time.Now().UnixMilli()) << 10})
+}
+
+func (a *app) serve(ctx context.Context, f serverFlags) error {
+	log, err := a.newLogger(f.logFormat, f.logLevel)
+	if err != nil {
+		return err
+	}
+	if f.minTTL <= 0 || f.maxTTL < f.minTTL || f.maxTTL > baton.MaxTTL {
+		return usagef("--default-min-ttl %v and --default-max-ttl %v: want 0 < min <= max <= %v", f.minTTL, f.maxTTL, baton.MaxTTL)
+	}
+	if err := checkAddress(ctx, f.http, f.insecure); err != nil {
+		return err
+	}
+	store, err := openStore(f.store)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = store.Close() }() // there is nobody left to tell
+	service, err := server.New(store, server.Config{
+		DefaultPolicy:  baton.Policy{MinTTL: f.minTTL, MaxTTL: f.maxTTL},
+		ExplicitGroups: f.explicitGroups,
+		Logger:         log,
+	})
+	if err != nil {
+		return &usageError{err: err}
+	}
+	defer service.Close()
+	listener, err := net.Listen("tcp", f.http)
+	if err != nil {
+		return usagef("serve HTTP on %s: %w", f.http, err)
+	}
+	return a.serveOn(ctx, listener, service, httpapi.New(service, httpapi.Config{Logger: log}), log)
+}
+
+// started is what is printed once the server listens.
+type started struct {
+	URL       string `json:"url"`
+	Store     string `json:"store"`
+	Dashboard string `json:"dashboard,omitempty"`
+}
+
+func (a *app) serveOn(ctx context.Context, listener net.Listener, service *server.Service, handler *httpapi.Handler, log *slog.Logger) error {
+	s := started{URL: "http://" + listener.Addr().String(), Store: service.Guarantees().Store}
+	if hasDashboard(handler) {
+		s.Dashboard = s.URL + "/ui/"
+	}
+	srv := httpapi.NewServer(handler, log)
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(listener) }()
+
+	err := a.print(s, func(w io.Writer) error {
+		line := fmt.Sprintf("baton serves %s, leases are kept in the %s store", s.URL, s.Store)
+		if s.Dashboard != "" {
+			line += ", dashboard at " + s.Dashboard
+		}
+		_, err := fmt.Fprintln(w, line)
+		return err
+	})
+	if err != nil {
+		return errors.Join(err, srv.Close(), ignoreClosed(<-served))
+	}
+	for _, caveat := range service.Guarantees().Caveats {
+		log.Warn(caveat, "store", s.Store)
+	}
+
+	select {
+	case err := <-served:
+		return fmt.Errorf("serve HTTP on %s: %w", listener.Addr(), err)
+	case <-ctx.Done():
+	}
+	log.Info("shutting down: watches and waits end, requests may finish; another signal ends it at once", "within", shutdownTime)
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
+	defer cancel()
+	err = errors.Join(handler.Shutdown(bounded), srv.Shutdown(bounded))
+	if err != nil {
+		log.Warn("requests were cut off", "err", err)
+		err = srv.Close()
+	}
+	log.Info("bye")
+	return errors.Join(err, ignoreClosed(<-served))
+}
+
+func ignoreClosed(err error) error {
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}
+
+// hasDashboard asks the handler itself.
+func hasDashboard(h http.Handler) bool {
+	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://localhost/ui/", nil)
+	if err != nil {
+		return false
+	}
+	w := &statusOnly{header: http.Header{}}
+	h.ServeHTTP(w, req)
+	return w.status == http.StatusOK
+}
+
+// statusOnly is a ResponseWriter for whoever wants only the status.
+type statusOnly struct {
+	header http.Header
+	status int
+}
+
+func (w *statusOnly) Header() http.Header { return w.header }
+
+func (w *statusOnly) WriteHeader(status int) {
+	if w.status == 0 {
+		w.status = status
+	}
+}
+
+func (w *statusOnly) Write(b []byte) (int, error) {
+	w.WriteHeader(http.StatusOK)
+	return len(b), nil
+}
+
+func (a *app) newLogger(format, level string) (*slog.Logger, error) {
+	var l slog.Level
+	if err := l.UnmarshalText([]byte(level)); err != nil {
+		return nil, usagef("--log-level is %q: want debug, info, warn or error", level)
+	}
+	opts := &slog.HandlerOptions{Level: l}
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(a.Stderr, opts)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(a.Stderr, opts)), nil
+	}
+	return nil, usagef("--log-format is %q: want text or json", format)
+}
+
+// checkAddress refuses addresses that others can reach: nobody is authenticated.
+func checkAddress(ctx context.Context, address string, insecure bool) error {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return usagef("--http is %q: want an address such as 127.0.0.1:7400", address)
+	}
+	if insecure {
+		return nil
+	}
+	var ips []net.IP
+	if host != "" {
+		found, err := net.DefaultResolver.LookupIPAddr(ctx, host)
+		if err != nil {
+			return usagef("--http is %q: %w", address, err)
+		}
+		for _, f := range found {
+			ips = append(ips, f.IP)
+		}
+	}
+	for _, ip := range ips {
+		if !ip.IsLoopback() {
+			ips = nil
+		}
+	}
+	if len(ips) == 0 {
+		return usagef("--http is %q, which others can reach, and nobody is authenticated: listen on loopback, such as 127.0.0.1:7400, or say --insecure", address)
+	}
+	return nil
+}

@@ -22,14 +22,8 @@ func closeRefuses(e *env) {
 	e.wantKind("release after close", s.Release(e.Context(), l.ID()), baton.ErrUnavailable)
 	_, err = s.Get(e.Context(), e.group)
 	e.wantKind("get after close", err, baton.ErrUnavailable)
-	e.wantKind("watch after close", e.returns("watch after close", func() (err error) {
-		for _, err = range s.Watch(e.Context(), e.group, "") {
-			if err != nil {
-				break
-			}
-		}
-		return err
-	}), baton.ErrUnavailable)
+	err = e.returns("watch after close", func() error { return firstError(s.Watch(e.Context(), e.group, "")) })
+	e.wantKind("watch after close", err, baton.ErrUnavailable)
 	if line, ok := s.(baton.Line); ok {
 		e.wantKind("await after close", e.returns("await after close", func() error {
 			return line.Await(e.Context(), e.group, candidate("node-b"))

@@ -97,13 +97,12 @@ type load struct {
 	requests int // per node
 	deaths   int // over all nodes: a holder goes away, and its lease has to run out
 	short    time.Duration
-	long     time.Duration
 	limit    time.Duration
 }
 
 func (e *env) load(requests, deaths int) *load {
 	return &load{
-		group: e.group, requests: requests, deaths: deaths, short: e.short, long: e.long,
+		group: e.group, requests: requests, deaths: deaths, short: e.short,
 		limit: e.patience + time.Duration(deaths)*(e.lapse(e.short)-e.patience),
 	}
 }
@@ -147,7 +146,7 @@ func (n *node) more(ctx context.Context) bool {
 func (n *node) run(ctx context.Context) {
 	c := candidate(n.id)
 	for n.more(ctx) {
-		l, err := n.acquire(ctx, c)
+		l, err := n.store.Acquire(ctx, n.group, c, n.short)
 		switch {
 		case err == nil:
 			n.lead(ctx, l)
@@ -160,10 +159,6 @@ func (n *node) run(ctx context.Context) {
 			n.pause(ctx, n.short/25)
 		}
 	}
-}
-
-func (n *node) acquire(ctx context.Context, c baton.Candidate) (baton.Lease, error) {
-	return n.store.Acquire(ctx, n.group, c, n.short)
 }
 
 // lead renews for a while, and then releases, or dies, or sends a release that it has sent before.

@@ -22,14 +22,7 @@ func contextEndedBefore(e *env) {
 		"acquire": func() error { _, err := e.store.Acquire(ctx, freshGroup(), candidate("node-b"), e.short); return err },
 		"renew":   func() error { _, err := e.store.Renew(ctx, l.ID(), e.long); return err },
 		"get":     func() error { _, err := e.store.Get(ctx, e.group); return err },
-		"watch": func() (err error) {
-			for _, err = range e.store.Watch(ctx, e.group, "") {
-				if err != nil {
-					break
-				}
-			}
-			return err
-		},
+		"watch":   func() error { return firstError(e.store.Watch(ctx, e.group, "")) },
 		"release": func() error {
 			return e.store.Release(ctx, baton.LeaseID{Group: freshGroup(), NodeID: "n", InstanceID: "i", Term: 1})
 		},

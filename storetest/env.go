@@ -24,6 +24,7 @@ type env struct {
 	long     time.Duration // a TTL that no check outlasts
 	patience time.Duration
 	clock    baton.Clock
+	ctx      context.Context
 }
 
 func rule(name string, check func(e *env)) Case {
@@ -44,8 +45,14 @@ func newEnv(t T, h Harness) *env {
 	e.group = freshGroup()
 	e.short = e.roundTTL(max(e.g.MinTTL, time.Second))
 	e.long = e.roundTTL(min(e.g.MaxTTL, max(2*time.Minute, 4*e.g.MinTTL)))
+	var cancel context.CancelFunc
+	e.ctx, cancel = context.WithTimeout(t.Context(), 10*e.lapse(e.short))
+	t.Cleanup(cancel)
 	return e
 }
+
+// Context ends when a check has taken longer than any may, so that none waits for good.
+func (e *env) Context() context.Context { return e.ctx }
 
 // open returns another handle, which is closed after the check.
 func (e *env) open() baton.Store {
@@ -164,7 +171,7 @@ func (e *env) checkHolder(what string, l baton.Lease, c baton.Candidate) {
 			what, l.Group, l.NodeID, l.InstanceID, e.group, c.NodeID, c.InstanceID)
 	}
 	if !maps.Equal(l.Metadata, c.Metadata) {
-		e.Errorf("%s has metadata %v: want %v", what, l.Metadata, c.Metadata)
+		e.Fatalf("%s has metadata %v: want %v", what, l.Metadata, c.Metadata)
 	}
 }
 

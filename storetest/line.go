@@ -46,7 +46,9 @@ func (e *env) await(line baton.Line, cs ...baton.Candidate) *turns {
 	for _, c := range cs {
 		e.poll(line, c)
 	}
-	return e.wait(line, cs...)
+	t := e.wait(line, cs...)
+	e.pause(turnKept / 10) // so that most likely all of them wait when the group opens
+	return t
 }
 
 // wait lets candidates wait in the background.

@@ -63,7 +63,9 @@ func registryPut(e *env) {
 		e.Fatalf("group: %v", err)
 	}
 	e.checkGroup("what another handle reads", got, put, put.Version)
-	got.AllowedNodes[0] = "changed by a reader"
+	for i := range got.AllowedNodes {
+		got.AllowedNodes[i] = "changed-by-a-reader"
+	}
 	if got, err = r.Group(e.Context(), e.group); err != nil {
 		e.Fatalf("group: %v", err)
 	}

@@ -54,10 +54,7 @@ func validateIDs(e *env) {
 		}
 		_, err = e.store.Get(ctx, bad)
 		e.wantInvalid("get of group "+what, err)
-		for _, err = range e.store.Watch(ctx, bad, "") {
-			break
-		}
-		e.wantInvalid("watch of group "+what, err)
+		e.wantInvalid("watch of group "+what, firstError(e.store.Watch(ctx, bad, "")))
 	}
 	e.checkHeld(e.store, a, l.Term)
 }

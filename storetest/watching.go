@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"iter"
 
 	"baton"
 )
@@ -152,4 +153,14 @@ func sameChange(got, want change, gap bool) bool {
 		return got.Type == want.Type && got.Term == want.Term
 	}
 	return got == want
+}
+
+// firstError reads a watch until it yields an error; nil if it ends without one.
+func firstError(w iter.Seq2[baton.Event, error]) error {
+	for _, err := range w {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -2,6 +2,7 @@ package history
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/anishathalye/porcupine"
@@ -22,6 +23,9 @@ type state struct {
 	now time.Duration
 }
 
+// never is before every reading of a clock, some of which are negative.
+const never time.Duration = math.MinInt64
+
 func (s state) String() string {
 	if s.holder == "" {
 		return fmt.Sprintf("vacant after %d", s.term)
@@ -36,7 +40,7 @@ type model struct {
 
 func (m model) porcupine() porcupine.Model {
 	return porcupine.Model{
-		Init: func() any { return state{} },
+		Init: func() any { return state{until: never, now: never} },
 		Step: func(s, in, _ any) (bool, any) {
 			next, ok := m.step(s.(state), in.(fact))
 			return ok, next
@@ -94,7 +98,7 @@ func (m model) grant(s state, f fact) (state, bool) {
 	if !ok || f.term <= s.term || s.ended == f.instance && !m.ghosts {
 		return s, false
 	}
-	s.holder, s.term, s.led, s.until = f.instance, f.term, true, 0
+	s.holder, s.term, s.led, s.until = f.instance, f.term, true, never
 	return s.promise(f), true
 }
 
@@ -134,6 +138,6 @@ func (s state) promise(f fact) state {
 }
 
 func (s state) vacate() state {
-	s.ended, s.holder, s.until = s.holder, "", 0
+	s.ended, s.holder, s.until = s.holder, "", never
 	return s
 }

@@ -238,7 +238,7 @@ func (c PutGroup) apply(r *Record) Result {
 		r.groups[c.Group.ID] = g
 	}
 	r.version++
-	g.version, g.policy, g.allowed = r.version, c.Group.Policy, slices.Clone(c.Group.AllowedNodes)
+	g.version, g.policy, g.allowed = r.version, c.Group.Policy, cloneNodes(c.Group.AllowedNodes)
 	registered, _ := r.Group(c.Group.ID)
 	return Result{Group: registered}
 }
@@ -294,10 +294,18 @@ func requireEnding(e baton.Ending) error {
 	return nil
 }
 
-// cloneMetadata makes nothing of empty, so that a record and its restored copy are the same.
+// cloneMetadata and cloneNodes make nil of what is empty, so that a record and
+// its restored copy are the same.
 func cloneMetadata(m map[string]string) map[string]string {
 	if len(m) == 0 {
 		return nil
 	}
 	return maps.Clone(m)
+}
+
+func cloneNodes(list []string) []string {
+	if len(list) == 0 {
+		return nil
+	}
+	return slices.Clone(list)
 }

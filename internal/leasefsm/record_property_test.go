@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math"
+	"reflect"
 	"testing"
 	"time"
 
@@ -159,6 +160,10 @@ func restore(t *rapid.T, r *Record) *Record {
 	}
 	if !bytes.Equal(snapshot, restored.Snapshot()) {
 		t.Fatal("a snapshot of the restored record differs")
+	}
+	// What a snapshot leaves out, its hash cannot show.
+	if !reflect.DeepEqual(r, restored) {
+		t.Fatalf("restored %+v from %+v", restored, r)
 	}
 	return restored
 }

@@ -100,6 +100,8 @@ func TestViolationsAreSeen(t *testing.T) {
 		{"test servers in what ships", pkg{ImportPath: "baton/server", Imports: []string{"baton/internal/testserver"}}, "only tests may"},
 		{"server uses a store", pkg{ImportPath: "baton/server/httpapi", Imports: []string{"baton/store/memstore", "baton/api"}}, ""},
 		{"server uses a program", pkg{ImportPath: "baton/server", Imports: []string{"baton/cmd/baton"}}, "the other way"},
+		{"a program's inside uses the server", pkg{ImportPath: "baton/internal/cli", Imports: []string{"baton/server", "baton/store/memstore"}}, ""},
+		{"server uses a program's inside", pkg{ImportPath: "baton/server", Imports: []string{"baton/internal/cli"}}, "the other way"},
 		{"a program uses the lab", pkg{ImportPath: "baton/cmd/node", Imports: []string{"baton/lab/pause"}}, "imports the lab"},
 		{"the lab's program uses the lab", pkg{ImportPath: "baton/cmd/lab", Imports: []string{"baton/lab/pause"}}, ""},
 		{"a test uses the lab", pkg{ImportPath: "baton/server", TestImports: []string{"baton/lab"}}, "imports the lab"},

@@ -17,11 +17,18 @@ type pkg struct {
 	Deps                      []string // all that what ships pulls in
 }
 
+// programs are the insides of commands. They are below internal so that they
+// can be tested and nobody else's, and count as part of cmd.
+var programs = []string{"baton/internal/cli"}
+
 // area is the part of the house a package belongs to: the first element of its
 // path below the module, "." for the root package, "" for other modules' packages.
 func area(path string) string {
 	if path == module {
 		return "."
+	}
+	if under(path, programs) {
+		return "cmd"
 	}
 	rest, ours := strings.CutPrefix(path, module+"/")
 	if !ours {

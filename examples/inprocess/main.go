@@ -62,7 +62,7 @@ func play(ctx context.Context, out io.Writer, clock baton.Clock) error {
 
 	err = s.story(ctx)
 	if ctx.Err() != nil {
-		s.say("", "interrupted: everybody stops, the leader gives its lease back")
+		s.say("", "interrupted: everybody stops, and a leader that can reach the store gives its lease back")
 		err = nil
 	}
 	for _, n := range nodes {
@@ -112,7 +112,7 @@ func (s *stage) story(ctx context.Context) error {
 // drain is how long the work takes to put down what it has in hand.
 const drain = 20 * time.Millisecond
 
-var errAsked = errors.New("I was asked to")
+var errAsked = errors.New("asked to stop")
 
 // node is one member of the fleet: in real life, a process of its own.
 type node struct {

@@ -59,10 +59,10 @@ func TestTheStoryIsToldToItsEnd(t *testing.T) {
 			`node-B +I lead in term 2\n`,
 			`--- node-A had stopped by itself 4\d\dms before node-B was let in`,
 			`--- node-B is asked to stop`,
-			`node-B +I stop: I was asked to`,
+			`node-B +I stop: asked to stop`,
 			`node-C +I lead in term 3\n`,
 			`from the request to the next leader: 20.0 ms`,
-			`node-C +I stop: I was asked to`,
+			`node-C +I stop: asked to stop`,
 		)
 		follows(t, out.String(),
 			`node-A leads, term 1\n`,

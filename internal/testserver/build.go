@@ -45,7 +45,7 @@ var build = sync.OnceValues(func() (string, error) {
 	if err := fresh.Close(); err != nil {
 		return "", err
 	}
-	cmd := exec.Command("go", "build", "-o", fresh.Name(), ".")
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", fresh.Name(), ".")
 	cmd.Dir = source
 	cmd.Env = append(os.Environ(), "GOWORK=off")
 	if out, err := cmd.CombinedOutput(); err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -42,6 +43,8 @@ type rigConfig struct {
 	store baton.Store
 	svc   server.Config
 	http  httpapi.Config
+	// sendBuffer is how much the kernel holds for a client that does not read; 0 lets it grow to megabytes.
+	sendBuffer int
 }
 
 func withStore(s baton.Store) rigOption { return func(c *rigConfig) { c.store = s } }
@@ -80,6 +83,14 @@ func newRig(t testing.TB, options ...rigOption) *rig {
 	r.svc, r.handler = svc, httpapi.New(svc, cfg.http)
 	ts := httptest.NewUnstartedServer(nil)
 	ts.Config = httpapi.NewServer(r.handler, logger)
+	if cfg.sendBuffer > 0 {
+		ts.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+			if err := c.(*net.TCPConn).SetWriteBuffer(cfg.sendBuffer); err != nil {
+				t.Error(err)
+			}
+			return ctx
+		}
+	}
 	ts.Start()
 	r.url = ts.URL
 	transport := &http.Transport{MaxIdleConnsPerHost: 1024}

@@ -219,11 +219,7 @@ func (k *campaign) watchReady(ctx context.Context) error {
 // right back, at a store where nobody keeps a line: until another leads, or nobody wants to.
 func (k *campaign) letOthers(ctx context.Context) error {
 	e := k.e
-	e.mu.Lock()
-	yields := e.yields
-	e.yields = false
-	e.mu.Unlock()
-	if !yields || e.line != nil {
+	if e.line != nil || !e.gaveUp() {
 		return nil
 	}
 	k.state = e.watchState(Lease{})
@@ -288,14 +284,14 @@ func (k *campaign) abandon(id LeaseID) {
 }
 
 // twin notices another live process with our node id. A lease of ours from
-// before a crash looks the same at first, but nobody renews it; one renewal
-// may still have been on its way.
+// before a crash looks the same at first, and renewals that were on their way
+// then may still land; but two TTLs later somebody must be alive to send them.
 type twin struct {
 	e         *LeaseElector
 	suspected bool
 	id        LeaseID
+	since     time.Duration // when it was seen first
 	latest    time.Duration // the latest moment at which it ends, if it is not renewed
-	renewed   int
 }
 
 func (w *twin) seen(lease Lease, c Candidate, sent, received time.Duration) error {
@@ -308,14 +304,12 @@ func (w *twin) seen(lease Lease, c Candidate, sent, received time.Duration) erro
 	latest := received + lease.Remaining
 	switch {
 	case w.id != lease.ID():
-		*w = twin{e: w.e, suspected: true, id: lease.ID(), latest: latest}
-	case sent+lease.Remaining > w.latest+slack:
-		w.renewed++
+		*w = twin{e: w.e, suspected: true, id: lease.ID(), since: received, latest: latest}
+	case sent+lease.Remaining <= w.latest+slack:
+		w.latest = min(w.latest, latest)
+	case sent < w.since+2*w.e.cfg.TTL:
 		w.latest = latest
 	default:
-		w.latest = min(w.latest, latest)
-	}
-	if w.renewed >= 2 {
 		return &DuplicateNodeError{Held: lease, InstanceID: c.InstanceID}
 	}
 	return nil

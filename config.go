@@ -100,6 +100,9 @@ func (c Config) validate(g Guarantees) error {
 	if err := ValidateMetadata(c.Metadata); err != nil {
 		return err
 	}
+	if c.TTL < g.MinTTL || c.TTL > g.MaxTTL || c.TTL <= 0 {
+		return &InvalidTTLError{Field: "TTL", TTL: c.TTL, Min: g.MinTTL, Max: g.MaxTTL}
+	}
 	for _, f := range []struct {
 		name  string
 		value time.Duration
@@ -110,9 +113,6 @@ func (c Config) validate(g Guarantees) error {
 		if f.value <= 0 {
 			return &InvalidArgumentError{Field: f.name, Value: f.value, Want: "more than 0"}
 		}
-	}
-	if c.TTL < g.MinTTL || c.TTL > g.MaxTTL || c.TTL <= 0 {
-		return &InvalidTTLError{Field: "TTL", TTL: c.TTL, Min: g.MinTTL, Max: g.MaxTTL}
 	}
 	return c.validateTiming()
 }

@@ -61,7 +61,7 @@ func (e *LeaseElector) hold(lease Lease, until, sent time.Duration) (*Leadership
 		e.owned.Go(func() { _ = cfg.Release(context.Background()) })
 		return nil, ErrClosed
 	}
-	e.current = h.l
+	e.last = h.l
 	e.owned.Go(func() { h.keep(sent) })
 	e.log.Info("elected", "term", lease.Term, "instance", lease.InstanceID)
 	return h.l, nil
@@ -78,15 +78,11 @@ func (e *LeaseElector) overrun(o Overrun) {
 // keep is the life of a leadership, from its first renewal until it is over.
 func (h *holding) keep(granted time.Duration) {
 	ctx, cancel := context.WithCancel(context.Background())
-	defer h.e.leave()
 	defer func() {
 		cancel()
 		for ; h.inFlight > 0; h.inFlight-- {
 			<-h.answers
 		}
-		h.e.mu.Lock()
-		h.e.yields = gaveUp(h.l.Cause())
-		h.e.mu.Unlock()
 		h.e.log.Info("leadership over", "term", h.id.Term, "cause", h.l.Cause())
 	}()
 
@@ -94,6 +90,7 @@ func (h *holding) keep(granted time.Duration) {
 	renewAt := granted + h.interval()
 	readyAt := clock.Now() + h.e.cfg.ReadyEvery
 	readiness := make(chan error, 1)
+	asking := false
 	var drainUntil time.Duration
 	stopped := h.l.Context().Done()
 	for {
@@ -102,7 +99,7 @@ func (h *holding) keep(granted time.Duration) {
 		if h.renewable() && (!h.draining || clock.Now() < drainUntil) {
 			renewDue = after(wait, clock, renewAt-clock.Now())
 		}
-		if h.e.cfg.Ready != nil && !h.draining && readyAt > 0 {
+		if h.e.cfg.Ready != nil && !h.draining && !asking {
 			readyDue = after(wait, clock, readyAt-clock.Now())
 		}
 		select {
@@ -123,10 +120,10 @@ func (h *holding) keep(granted time.Duration) {
 				renewAt = max(renewAt, r.sent+h.interval())
 			}
 		case <-readyDue:
-			readyAt = 0
+			asking = true
 			h.e.owned.Go(func() { readiness <- h.e.ready(ctx) })
 		case err := <-readiness:
-			readyAt = clock.Now() + h.e.cfg.ReadyEvery
+			asking, readyAt = false, clock.Now()+h.e.cfg.ReadyEvery
 			if err != nil && ctx.Err() == nil {
 				h.e.log.Warn("not ready: resigning", "term", h.id.Term, "err", err)
 				h.tenure.Stop(fmt.Errorf("%w: %w", ErrUnready, err))
@@ -139,12 +136,7 @@ func (h *holding) keep(granted time.Duration) {
 // renewable: a renewal would serve this leadership. One that has lapsed only
 // keeps its successor waiting.
 func (h *holding) renewable() bool {
-	return !h.ending && h.inFlight < maxInFlight && h.tenure.Extend(0)
-}
-
-// gaveUp: the leadership ended for a reason that speaks against taking it right back.
-func gaveUp(cause error) bool {
-	return errors.Is(cause, ErrResigned) || errors.Is(cause, ErrEnding) || errors.Is(cause, ErrUnready)
+	return !h.ending && h.inFlight < maxInFlight && h.tenure.Extendable()
 }
 
 // interval is RenewEvery, shortened at random so that the renewals of many

@@ -316,12 +316,23 @@ func (t *Tenure) Extend(until time.Duration) bool {
 	l := t.l
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.look()
-	if l.lapsed || l.ended {
+	if !l.extendable() {
 		return false
 	}
 	l.until = max(l.until, until)
 	return true
+}
+
+// Extendable reports whether Extend would still count.
+func (t *Tenure) Extendable() bool {
+	t.l.mu.Lock()
+	defer t.l.mu.Unlock()
+	return t.l.extendable()
+}
+
+func (l *Leadership) extendable() bool {
+	l.look()
+	return !l.lapsed && !l.ended
 }
 
 // Stop ends the work's context; the lease stays good for the drain.

@@ -29,14 +29,12 @@ type LeaseElector struct {
 	// added to under mu while the elector is open, or by what it already counts.
 	owned sync.WaitGroup
 
-	mu      sync.Mutex
-	busy    bool // a campaign or a leadership is under way
-	closed  bool
-	current *Leadership
+	mu          sync.Mutex
+	campaigning bool
+	closed      bool
+	last        *Leadership // the current one, or the one before
 	// mine are the instances this elector campaigned as, lately: a lease of theirs is no stranger's.
 	mine []string
-	// yields: the last leadership was given up, so somebody else should have the next.
-	yields bool
 }
 
 var _ Elector = (*LeaseElector)(nil)
@@ -63,7 +61,7 @@ func (e *LeaseElector) Campaign(ctx context.Context) (*Leadership, error) {
 	if err := e.enter(); err != nil {
 		return nil, err
 	}
-	defer e.owned.Done()
+	defer e.leave()
 	asked := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -71,7 +69,6 @@ func (e *LeaseElector) Campaign(ctx context.Context) (*Leadership, error) {
 
 	l, err := e.newCampaign().win(ctx)
 	if err != nil {
-		e.leave()
 		switch {
 		case asked.Err() != nil:
 			err = asked.Err()
@@ -89,18 +86,30 @@ func (e *LeaseElector) enter() error {
 	switch {
 	case e.closed:
 		return ErrClosed
-	case e.busy:
+	case e.campaigning, e.last != nil && e.last.Valid():
 		return &ConflictError{Reason: ConflictBusy, Message: fmt.Sprintf("node %q already campaigns for group %q or leads it", e.cfg.NodeID, e.cfg.Group)}
 	}
-	e.busy = true
+	e.campaigning = true
 	e.owned.Add(1)
 	return nil
 }
 
 func (e *LeaseElector) leave() {
 	e.mu.Lock()
+	e.campaigning = false
+	e.mu.Unlock()
+	e.owned.Done()
+}
+
+// gaveUp: the last leadership ended for a reason that speaks against taking it right back.
+func (e *LeaseElector) gaveUp() bool {
+	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.busy, e.current = false, nil
+	if e.last == nil {
+		return false
+	}
+	cause := e.last.Cause()
+	return errors.Is(cause, ErrResigned) || errors.Is(cause, ErrEnding) || errors.Is(cause, ErrUnready)
 }
 
 // newInstance names a campaign and remembers the name for a while.
@@ -128,11 +137,11 @@ func (e *LeaseElector) cleanUpTime() time.Duration { return min(e.cfg.TTL/2, 5*t
 func (e *LeaseElector) Close() error {
 	e.mu.Lock()
 	e.closed = true
-	l := e.current
+	l := e.last
 	e.mu.Unlock()
 
 	var err error
-	if l != nil {
+	if l != nil && l.Valid() {
 		err = l.Resign(context.Background())
 		if errors.Is(err, ErrNotLeader) {
 			err = nil // somebody was faster

@@ -1,0 +1,5 @@
+//go:build !race
+
+package baton_test
+
+const defaultSeeds = 1000

@@ -191,9 +191,8 @@ func TestServersDieWithTheCommand(t *testing.T) {
 				pids, err := processesIn(s.Dir)
 				return err == nil && len(pids) == 0
 			})
-			if err := os.RemoveAll(filepath.Dir(s.Dir)); err != nil {
-				t.Error(err)
-			}
+			clearRun(filepath.Dir(s.Dir))
+			mustBeGone(t, s)
 		})
 	}
 }

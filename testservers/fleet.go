@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -63,10 +64,23 @@ func sweepAbandoned(base string) {
 				continue
 			}
 		}
-		if killAll(dir) == nil {
-			_ = os.RemoveAll(dir)
+		clearRun(dir)
+	}
+}
+
+// clearRun ends and removes all that is left of a run.
+func clearRun(dir string) {
+	if killAll(dir) != nil {
+		return // still in use, whoever may do more will
+	}
+	servers, _ := filepath.Glob(filepath.Join(dir, "*-*"))
+	for _, server := range servers {
+		kind, _, _ := strings.Cut(filepath.Base(server), "-")
+		if e, err := newEngine(kind); err == nil {
+			e.Sweep(server)
 		}
 	}
+	_ = os.RemoveAll(dir)
 }
 
 func (f *fleet) start(ctx context.Context, kind string, settings map[string]string) (*server, error) {

@@ -97,6 +97,11 @@ as a variable too: --log-level is $BATON_LOG_LEVEL.`,
 	}
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
+	for _, c := range root.Commands() {
+		if c.Name() == "completion" {
+			c.Args, c.RunE = noArgs, func(c *cobra.Command, _ []string) error { return c.Help() }
+		}
+	}
 	documentEnv(root)
 	return root
 }

@@ -74,6 +74,7 @@ func dial(t storetest.T, servers ...string) *remotestore.Store {
 
 // One server on one memory store.
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, storetest.Harness{Start: func(t storetest.T) storetest.Backing {
 		s := serve(t, newHandler(t, newMemory(t)))
 		return storetest.Backing{Open: func() baton.Store { return dial(t, s.URL) }}
@@ -83,6 +84,7 @@ func TestConformance(t *testing.T) {
 // Two servers on one store, and every handle prefers another one: what one
 // server acknowledges holds at the other.
 func TestConformanceOverTwoServers(t *testing.T) {
+	t.Parallel()
 	storetest.Run(t, storetest.Harness{Start: func(t storetest.T) storetest.Backing {
 		store := newMemory(t)
 		a, b := serve(t, newHandler(t, store)), serve(t, newHandler(t, store))

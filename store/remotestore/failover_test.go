@@ -2,6 +2,8 @@ package remotestore_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -75,6 +77,7 @@ func wantUnavailable(t *testing.T, what string, err error) {
 
 // Everything goes on at the second server when the first dies: calls, a watch without a gap, a wait in line.
 func TestFailOver(t *testing.T) {
+	t.Parallel()
 	memory := newMemory(t)
 	first, second := serve(t, newHandler(t, memory)), serve(t, newHandler(t, memory))
 	store := open(t, remotestore.Config{Servers: []string{first.URL, second.URL}})
@@ -147,6 +150,7 @@ func TestFailOver(t *testing.T) {
 
 // An elector leads on, past the lease that it was first given, when its server dies.
 func TestElectorSurvivesFailOver(t *testing.T) {
+	t.Parallel()
 	memory := newMemory(t)
 	first, second := serve(t, newHandler(t, memory)), serve(t, newHandler(t, memory))
 	store := open(t, remotestore.Config{Servers: []string{first.URL, second.URL}})
@@ -180,6 +184,7 @@ func TestElectorSurvivesFailOver(t *testing.T) {
 
 // A call at a store sticks to the server that answers.
 func TestSticksToTheServerThatAnswers(t *testing.T) {
+	t.Parallel()
 	var firstAsked, secondAsked atomic.Int64
 	memory := newMemory(t)
 	api := newHandler(t, memory)
@@ -212,6 +217,7 @@ func refuse(w http.ResponseWriter, retryAfter time.Duration) {
 }
 
 func TestRetryAfterIsHonoured(t *testing.T) {
+	t.Parallel()
 	const pause = 400 * time.Millisecond
 	var mu sync.Mutex
 	var asked []time.Time
@@ -239,6 +245,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 
 // A pause beyond the time of the call is the caller's to wait, and the server is left alone meanwhile.
 func TestLongRetryAfterIsReported(t *testing.T) {
+	t.Parallel()
 	var asked atomic.Int64
 	s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		asked.Add(1)
@@ -259,6 +266,7 @@ func TestLongRetryAfterIsReported(t *testing.T) {
 }
 
 func TestDeadServer(t *testing.T) {
+	t.Parallel()
 	dead := deadURL(t)
 	_, err := remotestore.New(within(t), remotestore.Config{Servers: []string{dead}, Logger: quiet()})
 	wantUnavailable(t, "connect to nobody", err)
@@ -271,12 +279,19 @@ func TestDeadServer(t *testing.T) {
 	if _, err := openClient(t, remotestore.Config{Servers: []string{dead, s.URL}}).Leader(within(t), "g"); err != nil {
 		t.Errorf("read with one of two servers dead: %v", err)
 	}
+	// What was refused at the door had no effect, so the next answer is one.
+	version := uint64(5)
+	_, err = openClient(t, remotestore.Config{Servers: []string{dead, s.URL}}).PutGroup(within(t), api.Group{GroupID: "g", Version: &version})
+	if !errors.Is(err, baton.ErrConflict) {
+		t.Errorf("put an unknown version with one of two servers dead: got %v, want ErrConflict", err)
+	}
 }
 
 // hang answers nothing until the client goes.
 func hang(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
 
 func TestSlowServer(t *testing.T) {
+	t.Parallel()
 	slow := serve(t, http.HandlerFunc(hang))
 	good := serve(t, newHandler(t, newMemory(t)))
 	both := openClient(t, remotestore.Config{Servers: []string{slow.URL, good.URL}, Timeout: 2 * time.Second})
@@ -306,4 +321,44 @@ func TestSlowServer(t *testing.T) {
 	}()
 	_ = patient.Close()
 	wantUnavailable(t, "read at a client that was closed", <-closed)
+}
+
+// Over TLS, calls, waits and watches share a connection.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewUnstartedServer(newHandler(t, newMemory(t)))
+	s.EnableHTTP2 = true
+	s.StartTLS()
+	t.Cleanup(func() { kill(s) })
+	roots := x509.NewCertPool()
+	roots.AddCert(s.Certificate())
+	store := open(t, remotestore.Config{Servers: []string{s.URL}, TLS: &tls.Config{RootCAs: roots}})
+	ctx := within(t)
+	lease, err := store.Acquire(ctx, "g", candidate("a"), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, turn := candidate("b"), make(chan error, 1)
+	go func() { turn <- store.Await(ctx, "g", b) }()
+	released := false
+	for e, err := range store.Watch(ctx, "g", "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.Type == baton.LeaderLost {
+			break
+		}
+		if !released {
+			released = true
+			if err := store.Release(ctx, lease.ID()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := <-turn; err != nil {
+		t.Errorf("await: %v", err)
+	}
+
+	_, err = remotestore.New(ctx, remotestore.Config{Servers: []string{s.URL}, Logger: quiet()})
+	wantUnavailable(t, "connect to a server whose certificate is not trusted", err)
 }

@@ -47,6 +47,7 @@ func (l *lossy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // Requests whose answers are lost after they took effect are repeated, and
 // what the repetition is told is read in that light.
 func TestLostAnswers(t *testing.T) {
+	t.Parallel()
 	l := &lossy{Handler: newHandler(t, newMemory(t))}
 	store := open(t, remotestore.Config{Servers: []string{serve(t, l).URL}})
 	ctx := within(t)
@@ -112,6 +113,7 @@ func TestLostAnswers(t *testing.T) {
 
 // A step-down that names no term would end whoever leads by the time it is repeated.
 func TestUnnamedStepDownIsNotRepeated(t *testing.T) {
+	t.Parallel()
 	l := &lossy{Handler: newHandler(t, newMemory(t))}
 	store := open(t, remotestore.Config{Servers: []string{serve(t, l).URL}})
 	ctx := within(t)
@@ -129,6 +131,7 @@ func TestUnnamedStepDownIsNotRepeated(t *testing.T) {
 
 // What is no answer of a Baton server is no answer.
 func TestGarbage(t *testing.T) {
+	t.Parallel()
 	const group, node, instance = "g", "n", "i"
 	leader := func(change func(*api.Leader)) string {
 		l := &api.Leader{NodeID: node, InstanceID: instance, Term: 7, LeaseRemaining: 900, LeaseTTL: 1000}
@@ -164,6 +167,7 @@ func TestGarbage(t *testing.T) {
 		"an error of no code":        {400, "application/json", `{"detail":"some other program's"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				w.Header()["Content-Type"] = []string{answer.kind}
 				w.WriteHeader(answer.status)
@@ -182,6 +186,7 @@ func TestGarbage(t *testing.T) {
 }
 
 func TestRedirectsAreNotFollowed(t *testing.T) {
+	t.Parallel()
 	var followed atomic.Int64
 	target := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { followed.Add(1) }))
 	s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -199,6 +204,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 }
 
 func TestTokenIsSent(t *testing.T) {
+	t.Parallel()
 	got := make(chan string, 1)
 	inner := newHandler(t, newMemory(t))
 	s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -215,6 +221,7 @@ func TestTokenIsSent(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
+	t.Parallel()
 	for _, bad := range []remotestore.Config{
 		{},
 		{Servers: []string{""}},

@@ -63,6 +63,7 @@ func (w *collected) next() baton.Event {
 // A server that shuts down says bye, comes back on the same store, and the
 // watch goes on from its cursor: every change once, none missed, no gap.
 func TestWatchSurvivesRestart(t *testing.T) {
+	t.Parallel()
 	memory := newMemory(t)
 	var door switched
 	handler := newHandler(t, memory)
@@ -104,6 +105,7 @@ func TestWatchSurvivesRestart(t *testing.T) {
 
 // A server that forgets comes back empty: the cursor is foreign to it, and the watch says so.
 func TestWatchAtAServerThatForgot(t *testing.T) {
+	t.Parallel()
 	var door switched
 	before := newHandler(t, newMemory(t))
 	door.set(before)
@@ -120,6 +122,7 @@ func TestWatchAtAServerThatForgot(t *testing.T) {
 
 // A connection that is silent, without heartbeats, is given up for another.
 func TestWatchNoticesSilence(t *testing.T) {
+	t.Parallel()
 	var connects atomic.Int64
 	s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n := connects.Add(1)
@@ -142,6 +145,7 @@ func TestWatchNoticesSilence(t *testing.T) {
 
 // Heartbeats keep a watch that has nothing to say.
 func TestWatchIsKeptByHeartbeats(t *testing.T) {
+	t.Parallel()
 	var connects atomic.Int64
 	beats := make(chan struct{})
 	s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -175,6 +179,7 @@ func TestWatchIsKeptByHeartbeats(t *testing.T) {
 
 // A watch that has lost its only server ends in bounded time, with an error, once.
 func TestWatchEndsWithoutServers(t *testing.T) {
+	t.Parallel()
 	s := httptest.NewServer(newHandler(t, newMemory(t)))
 	c := openClient(t, remotestore.Config{Servers: []string{s.URL}, WatchPatience: 300 * time.Millisecond})
 	w := collect(t, within(t), c, "g")
@@ -193,6 +198,7 @@ func TestWatchEndsWithoutServers(t *testing.T) {
 
 // An error that the server sends before it ends a stream is the watch's own.
 func TestWatchReportsTheServersError(t *testing.T) {
+	t.Parallel()
 	s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		_, _ = fmt.Fprintf(w, "event: error\ndata: %s\n\n", `{"error":"NOT_FOUND","message":"no such group"}`)

@@ -1,0 +1,250 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"baton"
+	"baton/internal/boottime"
+	"baton/server"
+	"baton/store/memstore"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is a memory store and services over it, all on the bubble's clock.
+func world(t *testing.T, f func(t *testing.T, store *memstore.Store, serve func(baton.Store, server.Config) *server.Service)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		store, err := memstore.New(memstore.Config{Clock: boottime.Monotonic()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = store.Close() }()
+		f(t, store, func(s baton.Store, cfg server.Config) *server.Service {
+			cfg.Clock = boottime.Monotonic()
+			cfg.Logger = slog.New(slog.DiscardHandler)
+			svc, err := server.New(s, cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(svc.Close)
+			return svc
+		})
+	})
+}
+
+func candidate(node, instance string) server.Campaign {
+	return server.Campaign{Candidate: baton.Candidate{NodeID: node, InstanceID: instance}, TTL: 10 * time.Second}
+}
+
+// plain hides all that a store can do besides being one.
+type plain struct{ baton.Store }
+
+// A change of policy made through one server is seen by another within PolicyAge.
+func TestServersOnOneStoreAgree(t *testing.T) {
+	world(t, func(t *testing.T, store *memstore.Store, serve func(baton.Store, server.Config) *server.Service) {
+		a, b := serve(store, server.Config{}), serve(store, server.Config{})
+		ctx := t.Context()
+		if _, err := b.Campaign(ctx, "g", candidate("x", "1")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.PutGroup(ctx, baton.Group{ID: "g", AllowedNodes: []string{"y"}}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := a.Campaign(ctx, "g", candidate("x", "2")); !errors.Is(err, baton.ErrNotAllowed) {
+			t.Errorf("the server that made the change: %v", err)
+		}
+		time.Sleep(time.Second)
+		if _, err := b.Campaign(ctx, "g", candidate("x", "2")); !errors.Is(err, baton.ErrNotAllowed) {
+			t.Errorf("the other server, a second later: %v", err)
+		}
+	})
+}
+
+// A grant that slipped past a change of policy is stepped down when it renews.
+func TestBarredLeaderIsAskedAtItsRenewal(t *testing.T) {
+	world(t, func(t *testing.T, store *memstore.Store, serve func(baton.Store, server.Config) *server.Service) {
+		svc := serve(store, server.Config{})
+		out, err := svc.Campaign(t.Context(), "g", candidate("x", "1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := store.PutGroup(t.Context(), baton.Group{ID: "g", AllowedNodes: []string{"y"}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		lease, err := svc.Renew(t.Context(), out.Lease.ID(), 10*time.Second)
+		if err != nil || lease.Ending == nil || lease.Remaining > 9*time.Second {
+			t.Errorf("renewal: %+v, %v", lease, err)
+		}
+	})
+}
+
+// silent is a registry that stops answering.
+type silent struct {
+	*memstore.Store
+	off atomic.Bool
+}
+
+func (s *silent) Group(ctx context.Context, id string) (baton.Group, error) {
+	if s.off.Load() {
+		return baton.Group{}, errors.New("registry is gone")
+	}
+	return s.Store.Group(ctx, id)
+}
+
+// A renewal does not fail because the policy cannot be read again; a campaign waits until it can.
+func TestRenewalOutlivesTheRegistry(t *testing.T) {
+	world(t, func(t *testing.T, store *memstore.Store, serve func(baton.Store, server.Config) *server.Service) {
+		registry := &silent{Store: store}
+		svc := serve(registry, server.Config{})
+		out, err := svc.Campaign(t.Context(), "g", candidate("x", "1"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		registry.off.Store(true)
+		time.Sleep(2 * time.Second)
+		if _, err := svc.Renew(t.Context(), out.Lease.ID(), 10*time.Second); err != nil {
+			t.Errorf("renewal: %v", err)
+		}
+		if _, err := svc.Campaign(t.Context(), "g", candidate("y", "1")); !errors.Is(err, baton.ErrUnavailable) {
+			t.Errorf("campaign: %v", err)
+		}
+	})
+}
+
+// Processes that share a node id and name no instance never share a term.
+func TestCandidatesWithoutInstanceNeverShareATerm(t *testing.T) {
+	for name, wrap := range map[string]func(*memstore.Store) baton.Store{
+		"the store's line":  func(s *memstore.Store) baton.Store { return s },
+		"the server's line": func(s *memstore.Store) baton.Store { return plain{s} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			world(t, func(t *testing.T, store *memstore.Store, serve func(baton.Store, server.Config) *server.Service) {
+				svc := serve(wrap(store), server.Config{})
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				var mu sync.Mutex
+				terms := map[baton.Term]int{}
+				var wg sync.WaitGroup
+				for i := range 8 {
+					wg.Go(func() {
+						for ctx.Err() == nil {
+							c := server.Campaign{Candidate: baton.Candidate{NodeID: "shared"}, TTL: 2 * time.Second}
+							if i%2 == 0 {
+								c.Wait = 3 * time.Second
+							}
+							out, err := svc.Campaign(ctx, "g", c)
+							if err != nil {
+								continue
+							}
+							if !out.Leads {
+								time.Sleep(out.RetryAfter)
+								continue
+							}
+							mu.Lock()
+							terms[out.Lease.Term]++
+							mu.Unlock()
+							time.Sleep(time.Duration(i) * 100 * time.Millisecond)
+							_ = svc.Resign(ctx, out.Lease.ID(), "") // may be over
+						}
+					})
+				}
+				wg.Wait()
+				if len(terms) < 10 {
+					t.Errorf("only %d terms were led", len(terms))
+				}
+				for term, n := range terms {
+					if n > 1 {
+						t.Errorf("term %d was given to %d campaigns", term, n)
+					}
+				}
+			})
+		})
+	}
+}
+
+// The server's own line: in order, one at a time, and it hears of an expiry too.
+func TestOwnLine(t *testing.T) {
+	world(t, func(t *testing.T, store *memstore.Store, serve func(baton.Store, server.Config) *server.Service) {
+		svc := serve(plain{store}, server.Config{})
+		if _, err := svc.Campaign(t.Context(), "g", candidate("leader", "l")); err != nil {
+			t.Fatal(err)
+		}
+		var order []string
+		var mu sync.Mutex
+		var wg sync.WaitGroup
+		for i := range 5 {
+			c := candidate(fmt.Sprint("n", i), "i")
+			c.Wait = time.Minute
+			wg.Go(func() {
+				for {
+					out, err := svc.Campaign(t.Context(), "g", c)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					if out.Leads {
+						mu.Lock()
+						order = append(order, c.NodeID)
+						mu.Unlock()
+						if i != 2 { // that one dies with its lease
+							if err := svc.Resign(t.Context(), out.Lease.ID(), ""); err != nil {
+								t.Error(err)
+							}
+						}
+						return
+					}
+				}
+			})
+			synctest.Wait()
+		}
+		began := time.Now()
+		wg.Wait()
+		if fmt.Sprint(order) != "[n0 n1 n2 n3 n4]" {
+			t.Errorf("order %v", order)
+		}
+		if took := time.Since(began); took != 20*time.Second {
+			t.Errorf("two leases of 10 s ran out in %v", took)
+		}
+		if _, err := svc.StepDown(t.Context(), "g", 0, baton.Ending{Reason: baton.SteppedDown, Note: "x"}); err == nil {
+			t.Error("a plain store stepped a leader down")
+		}
+		// When nobody has waited for a while, nothing is watched any more.
+		time.Sleep(time.Minute)
+	})
+}
+
+func TestPlainStoreSaysWhatItCannotDo(t *testing.T) {
+	world(t, func(t *testing.T, store *memstore.Store, serve func(baton.Store, server.Config) *server.Service) {
+		svc := serve(plain{store}, server.Config{})
+		out, err := svc.Campaign(t.Context(), "g", candidate("n", "i"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, errGroups := svc.Groups(t.Context())
+		_, errGroup := svc.Group(t.Context(), "g")
+		_, errPut := svc.CreateGroup(t.Context(), baton.Group{ID: "g"})
+		_, errHistory := svc.History(t.Context(), "g")
+		_, errStep := svc.StepDown(t.Context(), "g", 0, baton.Ending{Reason: baton.SteppedDown, Note: "x"})
+		for i, err := range []error{errGroups, errGroup, errPut, svc.DeleteGroup(t.Context(), "g"), errHistory, errStep, svc.Resign(t.Context(), out.Lease.ID(), "m")} {
+			var conflict *baton.ConflictError
+			if !errors.As(err, &conflict) || conflict.Reason != baton.ConflictUnsupported {
+				t.Errorf("call %d: %v", i, err)
+			}
+		}
+		if _, err := server.New(plain{store}, server.Config{ExplicitGroups: true}); err == nil {
+			t.Error("explicit groups without a registry")
+		}
+	})
+}

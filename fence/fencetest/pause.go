@@ -42,23 +42,22 @@ func pausedBetweenCheckAndEffect(ctx context.Context, t T, s Subject, _ Options)
 		}
 		mustAdopt(ctx, t, s, a)
 
-		adopted := make(chan struct{})
+		wrote := make(chan struct{})
 		var successor sync.WaitGroup
 		errA := s.Append(ctx, resource, claimA, "a", func() {
 			successor.Go(func() {
+				defer close(wrote)
 				if _, err := s.Adopt(ctx, resource, b); err != nil {
 					t.Errorf("adopt while a write is under way: %v", err)
 				}
-				close(adopted)
 				if err := s.Append(ctx, resource, claimB, "b", nil); err != nil {
 					t.Errorf("write of the successor: %v", err)
 				}
 			})
-			// A ledger that lets B in now shows its fault below; a right one
-			// makes B wait, for which half a second is given to be seen.
+			// A right ledger makes B wait here, so this waits half a second;
+			// one that lets B in shows its fault below.
 			select {
-			case <-adopted:
-				successor.Wait()
+			case <-wrote:
 			case <-time.After(500 * time.Millisecond):
 			}
 		})

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -52,6 +53,9 @@ type Faults struct {
 	injected  map[string]int
 }
 
+// longAgo is before every reading of a clock, some of which are negative.
+const longAgo time.Duration = math.MinInt64
+
 // Heal lets every request through from now on. What is in the air still lands.
 func (f *Faults) Heal() { f.set(true, false) }
 
@@ -64,7 +68,7 @@ func (f *Faults) Cut() { f.set(false, true) }
 func (f *Faults) set(off, cut bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.off, f.cut, f.downUntil = off, cut, 0
+	f.off, f.cut, f.downUntil = off, cut, longAgo
 }
 
 // Settle waits until nothing is in the air. It is meant to be called after Heal.

@@ -18,7 +18,7 @@ func Faulty(inner baton.Store, cfg FaultConfig) (baton.Store, *Faults) {
 	if cfg.Clock == nil {
 		cfg.Clock = baton.SystemClock()
 	}
-	f := &Faults{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0)), injected: map[string]int{}}
+	f := &Faults{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0)), downUntil: longAgo, injected: map[string]int{}}
 	f.life, f.stop = context.WithCancel(context.Background())
 	can := capability.Of(inner)
 	if can.Line != nil {

@@ -82,6 +82,7 @@ func Check(ops []Op, o Options) Result {
 
 func checkGroup(group string, ops []Op, o Options) Result {
 	ev := gather(ops, o.Duplicates)
+	contradiction := ev.narrow()
 	m := model{ghosts: ev.ghosts, slack: o.Slack}.porcupine()
 	var operations []porcupine.Operation
 	clients := map[string]int{}
@@ -93,6 +94,11 @@ func checkGroup(group string, ops []Op, o Options) Result {
 			ClientId: clients[f.op.Client], Input: f, Call: f.began, Return: f.ended,
 		})
 	}
+	if contradiction != "" {
+		// There is nothing to search; the drawing is of what there is.
+		_, info := porcupine.CheckOperationsVerbose(m, operations, time.Millisecond)
+		return Result{Verdict: Illegal, Group: group, Detail: contradiction, model: m, info: info}
+	}
 	found, info := porcupine.CheckOperationsVerbose(m, operations, o.Timeout)
 	r := Result{Group: group, model: m, info: info}
 	switch found {
@@ -101,7 +107,7 @@ func checkGroup(group string, ops []Op, o Options) Result {
 	case porcupine.Illegal:
 		r.Verdict, r.Detail = Illegal, explain(ev.facts, info)
 	default:
-		r.Verdict, r.Detail = Unknown, fmt.Sprintf("no order found for %d facts within %v", len(ev.facts), o.Timeout)
+		r.Verdict, r.Detail = Unknown, fmt.Sprintf("no order found within %v; %s", o.Timeout, explain(ev.facts, info))
 	}
 	return r
 }

@@ -162,28 +162,36 @@ func (ev *evidence) addLandings(ops []Op, duplicates bool) {
 			asked[op.Instance] = op
 		}
 	}
+	var landings []fact
 	for k, seen := range first {
 		op, ok := asked[k.instance]
 		if !ok || op.Began >= seen.ended {
 			continue
 		}
-		ev.facts = append(ev.facts, fact{
+		landings = append(landings, fact{
 			what: landed, instance: k.instance, term: k.term,
 			call: op.Call, ret: seen.ret, began: op.Began, ended: seen.ended,
 			remaining: op.TTL, op: op,
 		})
 	}
+	ev.facts = append(ev.facts, landings...)
 }
 
-// addLateEnds explains ends by requests whose answer never came.
+// addLateEnds explains ends by requests whose answer never came. Those that meant one leadership count as one: any
+// of them may have ended it, from the first on.
 func (ev *evidence) addLateEnds(ops []Op) {
 	known := ev.facts
+	done := map[baton.Term]bool{}
 	for _, op := range ops {
-		if !op.unknown() || op.Kind != Release && (op.Kind != End || !op.Immediate) {
+		if !op.unknown() || op.Kind != Release && (op.Kind != End || !op.Immediate) || done[op.Term] {
 			continue
 		}
 		var trace *fact
+		began := op.Began
 		for i, f := range known {
+			if f.shows(op.Term) {
+				began = max(began, f.began) // it stood then, so it was ended later
+			}
 			if f.ended > op.Began && f.showsOver(op) && (trace == nil || f.ended < trace.ended) {
 				trace = &known[i]
 			}
@@ -191,11 +199,21 @@ func (ev *evidence) addLateEnds(ops []Op) {
 		if trace == nil {
 			continue
 		}
+		done[op.Term] = true
 		ev.facts = append(ev.facts, fact{
 			what: lateEnd, instance: op.Instance, term: op.Term,
-			call: op.Call, ret: trace.ret, began: op.Began, ended: trace.ended, op: op,
+			call: op.Call, ret: trace.ret, began: min(began, trace.ended), ended: trace.ended, op: op,
 		})
 	}
+}
+
+// shows reports whether f says that the leadership of this term stood.
+func (f fact) shows(term baton.Term) bool {
+	switch f.what {
+	case granted, landed, renewed, stands, released, cut:
+		return f.term == term
+	}
+	return false
 }
 
 // showsOver reports whether f could not be said while the leadership stood that op meant to end.

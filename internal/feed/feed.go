@@ -203,6 +203,8 @@ func (g *group) announce() {
 //
 // State reads the group under the lock under which the owner publishes. It is
 // called without any lock of the feed's; its cursor and gap mark are set here.
+// An owner that cannot tell, since it is being closed, returns an event of no type, and the
+// watch ends with baton.ErrUnavailable.
 func (f *Feed) Watch(ctx context.Context, name string, after baton.Cursor, state func() baton.Event) iter.Seq2[baton.Event, error] {
 	return func(yield func(baton.Event, error) bool) {
 		w := f.subscribe(name, after)
@@ -259,7 +261,7 @@ func (f *Feed) next(ctx context.Context, w *watcher, state func() baton.Event) (
 		f.mu.Lock()
 		if f.shut {
 			f.mu.Unlock()
-			return baton.Event{}, &baton.UnavailableError{Op: fmt.Sprintf("watch group %q", w.group.name), Err: errClosed}
+			return baton.Event{}, closedError(w.group)
 		}
 		g := w.group
 		if w.epoch != f.epoch || w.at.Compare(g.dropped) < 0 {
@@ -267,10 +269,14 @@ func (f *Feed) next(ctx context.Context, w *watcher, state func() baton.Event) (
 		}
 		if w.fresh || w.lost {
 			f.mu.Unlock()
-			if e, ok := f.current(w, state); ok {
-				return e, nil
+			e, ok := f.current(w, state)
+			switch {
+			case !ok:
+				continue
+			case e.Type == "":
+				return baton.Event{}, closedError(g)
 			}
-			continue
+			return e, nil
 		}
 		if i := g.after(w.at); i < len(g.entries) {
 			n := g.entries[i]
@@ -291,6 +297,10 @@ func (f *Feed) next(ctx context.Context, w *watcher, state func() baton.Event) (
 		case <-f.closed:
 		}
 	}
+}
+
+func closedError(g *group) error {
+	return &baton.UnavailableError{Op: fmt.Sprintf("watch group %q", g.name), Err: errClosed}
 }
 
 // current reads the state, together with the position that it is the state

@@ -292,6 +292,14 @@ func TestCloseEndsWatches(t *testing.T) {
 	}
 }
 
+func TestOwnerThatCannotTellTheStateEndsTheWatch(t *testing.T) {
+	s := newStore(t, Config{})
+	next, stop := iter.Pull2(s.Watch(t.Context(), "g", "", func() baton.Event { return baton.Event{} }))
+	defer stop()
+	r := &reader{t: t, next: next}
+	r.ends(baton.ErrUnavailable)
+}
+
 func TestResetIsAGapForEveryWatch(t *testing.T) {
 	for _, base := range []uint64{1, 100} {
 		t.Run(fmt.Sprintf("to %d", base), func(t *testing.T) {
@@ -344,7 +352,7 @@ func TestChangeDuringTheReadOfTheStateIsNeitherLostNorTold(t *testing.T) {
 			s.elect("g")
 			read := 0
 			next, stop := iter.Pull2(s.Watch(t.Context(), "g", "", func() baton.Event {
-				e := baton.Event{Group: "g", Term: s.terms["g"]}
+				e := baton.Event{Type: baton.LeaderChanged, Group: "g", Term: s.terms["g"]}
 				if read++; read == 1 {
 					term := s.elect("g")
 					if included {
@@ -368,7 +376,7 @@ func TestResetDuringTheReadOfTheState(t *testing.T) {
 	s := newStore(t, Config{})
 	read := 0
 	next, stop := iter.Pull2(s.Watch(t.Context(), "g", "", func() baton.Event {
-		e := baton.Event{Group: "g", Term: s.terms["g"]}
+		e := baton.Event{Type: baton.LeaderChanged, Group: "g", Term: s.terms["g"]}
 		if read++; read == 1 {
 			s.terms["g"] = 7
 			s.Reset("s2", Position{})
@@ -426,7 +434,7 @@ func BenchmarkFanOut(b *testing.B) {
 	seen.Add(watchers)
 	for range watchers {
 		all.Go(func() {
-			for _, err := range f.Watch(context.Background(), "g", "", func() baton.Event { return baton.Event{Group: "g"} }) {
+			for _, err := range f.Watch(context.Background(), "g", "", func() baton.Event { return baton.Event{Type: baton.LeaderLost, Group: "g"} }) {
 				if err != nil {
 					return
 				}

@@ -172,6 +172,7 @@ func (n *node) lead(ctx context.Context, l baton.Lease) {
 			break
 		}
 	}
+	n.endEarly(ctx, l)
 	if n.rng.IntN(6) == 0 && n.mayDie() {
 		n.pause(ctx, n.short*3/2)
 		_, _ = n.store.Renew(ctx, l.ID(), n.short)
@@ -186,6 +187,15 @@ func (n *node) lead(ctx context.Context, l baton.Lease) {
 		_, _ = n.store.Renew(ctx, l.ID(), n.short)
 		_, _ = n.store.Get(ctx, n.group)
 	}
+}
+
+// endEarly is an operator who ends some leaderships, gently or at once, where the store can.
+func (n *node) endEarly(ctx context.Context, l baton.Lease) {
+	ender, ok := n.store.(baton.Ender)
+	if !ok || n.rng.IntN(4) != 0 || !n.more(ctx) {
+		return
+	}
+	_ = ender.End(ctx, n.group, l.Term, baton.Ending{Reason: baton.SteppedDown, Immediate: n.rng.IntN(2) == 0})
 }
 
 func (n *node) pause(ctx context.Context, d time.Duration) {

@@ -26,7 +26,7 @@ const turnKept = time.Second
 // poll takes or keeps a place in line and goes away again.
 func (e *env) poll(line baton.Line, c baton.Candidate) {
 	e.Helper()
-	ctx, cancel := e.within(200 * time.Millisecond)
+	ctx, cancel := e.within(300 * time.Millisecond)
 	defer cancel()
 	if err := line.Await(ctx, e.group, c); !errors.Is(err, context.DeadlineExceeded) {
 		e.Fatalf("await of %s while the group is held: got %v, want the context's error", c.NodeID, err)

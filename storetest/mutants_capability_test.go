@@ -195,7 +195,7 @@ var capabilityMutants = []mutant{
 
 	{"ends nothing", can(func(s *unruly, inner *memstore.Store) {
 		s.end = func(context.Context, string, baton.Term, baton.Ending) error { return nil }
-	}), []string{"Ending/Gentle", "Ending/GentleRunsOut", "Ending/Immediate", "Ending/ExactTerm", "Ending/Validation", "Ending/Replaced"}},
+	}), []string{"Ending/Gentle", "Ending/GentleRunsOut", "Ending/Immediate", "Ending/ExactTerm", "Ending/Validation", "Ending/Replaced", "Concurrency/HistoryIsLinearizable"}},
 	{"ends everything gently", can(func(s *unruly, inner *memstore.Store) {
 		s.end = func(ctx context.Context, group string, term baton.Term, e baton.Ending) error {
 			e.Immediate = false

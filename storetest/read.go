@@ -60,5 +60,5 @@ func readChangesNothing(e *env) {
 	l := e.grant(e.store, candidate("node-a"), e.short)
 	e.waitOver(e.store, l)
 	e.Logf("a lease of %v was over %v after it was asked for", l.TTL, time.Since(start))
-	e.grant(e.open(), candidate("node-b"), e.long)
+	e.takeOver(e.open(), candidate("node-b"), e.long, e.lapse(l.TTL))
 }

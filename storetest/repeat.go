@@ -50,7 +50,7 @@ func repeatAfterExpiry(e *env) {
 	e.waitOver(e.store, l)
 	_, err := e.store.Acquire(e.Context(), e.group, a, e.short)
 	e.wantConflict("acquire by the instance whose lease ran out", err, baton.ConflictInstanceEnded)
-	if next := e.grant(e.store, candidate("node-a"), e.long); next.Term <= l.Term {
+	if next, _ := e.takeOver(e.store, candidate("node-a"), e.long, e.lapse(l.TTL)); next.Term <= l.Term {
 		e.Errorf("term %d after %d", next.Term, l.Term)
 	}
 }

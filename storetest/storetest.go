@@ -89,25 +89,30 @@ func Cases() []Case {
 // Run checks every rule on the stores of h, many at a time, so that the suite
 // lasts little longer than its longest wait for an expiry.
 func Run(t *testing.T, h Harness) {
+	var together []Case
+	for _, c := range Cases() {
+		if c.alone {
+			t.Run(c.Name, func(t *testing.T) { c.Check(t, h) })
+		} else {
+			together = append(together, c)
+		}
+	}
+	runTogether(t, h, together)
+}
+
+// runTogether does not use t.Parallel, which runs as many as there are
+// processors: these mostly wait.
+func runTogether(t *testing.T, h Harness, cases []Case) {
 	width := h.Parallel
 	if width <= 0 {
 		width = 16
 	}
-	var together sync.WaitGroup
-	defer together.Wait()
 	free := make(chan struct{}, width)
-	for _, c := range Cases() {
-		if c.alone {
-			t.Run(c.Name, func(t *testing.T) { c.Check(t, h) })
-		}
-	}
-	for _, c := range Cases() {
-		if c.alone {
-			continue
-		}
-		// Not t.Parallel: that runs as many as there are processors, and these mostly wait.
+	var running sync.WaitGroup
+	defer running.Wait()
+	for _, c := range cases {
 		free <- struct{}{}
-		together.Go(func() {
+		running.Go(func() {
 			defer func() { <-free }()
 			t.Run(c.Name, func(t *testing.T) { c.Check(t, h) })
 		})

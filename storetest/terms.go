@@ -33,12 +33,12 @@ func termsThroughRelease(e *env) {
 
 func termsThroughExpiry(e *env) {
 	var terms rising
+	l := e.grant(e.store, candidate("node-a"), e.short)
 	for range 2 {
-		l := e.grant(e.store, candidate("node-a"), e.short)
 		terms.next(e, "an expiry", l.Term)
-		e.waitOver(e.store, l)
+		l, _ = e.takeOver(e.open(), candidate("node-a"), e.short, e.lapse(l.TTL))
 	}
-	terms.next(e, "an expiry", e.grant(e.store, candidate("node-a"), e.long).Term)
+	terms.next(e, "an expiry", l.Term)
 }
 
 func termsThroughDeletion(e *env) {

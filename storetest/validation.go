@@ -55,6 +55,19 @@ func validateIDs(e *env) {
 		_, err = e.store.Get(ctx, bad)
 		e.wantInvalid("get of group "+what, err)
 		e.wantInvalid("watch of group "+what, firstError(e.store.Watch(ctx, bad, "")))
+		if line, ok := e.store.(baton.Line); ok {
+			e.wantInvalid("await in group "+what, line.Await(ctx, bad, candidate("node-b")))
+			e.wantInvalid("await of node "+what, line.Await(ctx, e.group, baton.Candidate{NodeID: bad, InstanceID: "i"}))
+		}
+		if h, ok := e.store.(baton.Historian); ok {
+			_, err = h.History(ctx, bad)
+			e.wantInvalid("history of group "+what, err)
+		}
+		if r, ok := e.store.(baton.Registry); ok {
+			_, err = r.Group(ctx, bad)
+			e.wantInvalid("group "+what, err)
+			e.wantInvalid("delete of group "+what, r.DeleteGroup(ctx, bad))
+		}
 	}
 	e.checkHeld(e.store, a, l.Term)
 }

@@ -30,7 +30,8 @@ type Options struct {
 	Duplicates bool
 	// Slack is by how much the store's clock may run ahead of the log's over one lease. 5 ms if zero.
 	Slack time.Duration
-	// Timeout bounds the search in each group. A minute if zero.
+	// Timeout bounds the search in each group. A minute if zero. It cannot
+	// help in a testing/synctest bubble, where no time passes during a search.
 	Timeout time.Duration
 }
 

@@ -11,7 +11,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"baton"
@@ -44,7 +43,7 @@ type Op struct {
 	// Immediate is of End.
 	Immediate bool
 
-	// Call and Return are readings of the log's clock, taken before the
+	// Call and Return are times since the log began, taken before the
 	// request was sent and after the answer came. Promises are judged by them.
 	Call, Return time.Duration
 	// Began and Ended number the same two moments over the whole log, so that their order is known even
@@ -85,10 +84,11 @@ func (o Op) String() string {
 // Log collects the requests of any number of clients. Its zero value is not ready; use NewLog.
 type Log struct {
 	clock baton.Clock
-	order atomic.Int64
+	start time.Duration
 
-	mu  sync.Mutex
-	ops []*Op
+	mu    sync.Mutex
+	order int64
+	ops   []*Op
 }
 
 // NewLog makes an empty log that reads this clock; the system's if it is nil.
@@ -96,7 +96,7 @@ func NewLog(clock baton.Clock) *Log {
 	if clock == nil {
 		clock = baton.SystemClock()
 	}
-	return &Log{clock: clock}
+	return &Log{clock: clock, start: clock.Now()}
 }
 
 // Ops returns what was recorded so far, in the order of sending.
@@ -131,7 +131,8 @@ func (r *recorder) begin(op Op) *Op {
 	l := r.log
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	op.Client, op.Began, op.Call = r.client, l.order.Add(1), l.clock.Now()
+	l.order++
+	op.Client, op.Began, op.Call = r.client, l.order, l.clock.Now()-l.start
 	l.ops = append(l.ops, &op)
 	return &op
 }
@@ -140,7 +141,8 @@ func (r *recorder) end(op *Op, lease baton.Lease, err error) {
 	l := r.log
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	op.Return, op.Ended, op.Lease, op.Err = l.clock.Now(), l.order.Add(1), lease.Clone(), err
+	l.order++
+	op.Return, op.Ended, op.Lease, op.Err = l.clock.Now()-l.start, l.order, lease.Clone(), err
 }
 
 func (r *recorder) Acquire(ctx context.Context, group string, c baton.Candidate, ttl time.Duration) (baton.Lease, error) {

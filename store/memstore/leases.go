@@ -105,7 +105,7 @@ func (s *Store) Watch(ctx context.Context, group string, after baton.Cursor) ite
 	}
 	return s.feed.Watch(ctx, group, after, func() baton.Event {
 		var state baton.Event
-		// The feed looks after the context and Close by itself, and drops the state then.
+		// A store that was closed leaves the event without a type, which ends the watch.
 		_ = s.do(context.WithoutCancel(ctx), "watch", func(time.Duration) error {
 			state = s.record.State(group)
 			return nil

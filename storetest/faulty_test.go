@@ -50,7 +50,7 @@ func (n *network) acquire(ctx context.Context) (baton.Lease, error) {
 
 // holder reads behind the network's back.
 func (n *network) holder() string {
-	l, err := n.inner.Get(context.Background(), "g")
+	l, err := n.inner.Get(n.t.Context(), "g")
 	if err != nil {
 		n.t.Fatalf("get: %v", err)
 	}

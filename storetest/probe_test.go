@@ -58,7 +58,7 @@ func (p *probe) Cleanup(f func()) {
 // verdict runs one check on fake time and reports whether the store failed it, and what was said.
 func verdict(t *testing.T, check func(T)) (failed bool, said string) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(context.Background())
+		ctx, cancel := context.WithCancel(t.Context())
 		p := &probe{ctx: ctx}
 		apart := func(f func()) {
 			done := make(chan struct{})

@@ -158,9 +158,12 @@ func (ev *evidence) addLandings(ops []Op, duplicates bool) {
 			continue
 		}
 		ev.ghosts = true
-		if _, ok := asked[op.Instance]; !ok { // ops are in the order of sending
-			asked[op.Instance] = op
+		first, ok := asked[op.Instance]
+		if !ok { // ops are in the order of sending
+			first = op
 		}
+		first.TTL = min(first.TTL, op.TTL) // any of them may have landed
+		asked[op.Instance] = first
 	}
 	var landings []fact
 	for k, seen := range first {

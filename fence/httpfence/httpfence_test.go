@@ -135,7 +135,11 @@ func start(t testing.TB, cfg httpfence.Config) *remote {
 	l := new(logs)
 	srv := httptest.NewServer(httpfence.New(cfg).Protect(byQuery, l))
 	t.Cleanup(srv.Close)
-	base := http.DefaultTransport.(*http.Transport).Clone()
+	return connect(t, srv, l)
+}
+
+func connect(t testing.TB, srv *httptest.Server, l *logs) *remote {
+	base := srv.Client().Transport.(*http.Transport).Clone()
 	base.MaxIdleConnsPerHost = 64
 	t.Cleanup(base.CloseIdleConnections)
 	r := &remote{logs: l, base: srv.URL, http: &http.Client{Transport: base}}
@@ -151,6 +155,55 @@ func TestConformanceWithBacking(t *testing.T) {
 	fencetest.Run(t, fencetest.Options{Writes: 1000}, func(t *testing.T) fencetest.Subject {
 		return start(t, httpfence.Config{Ledger: new(fence.Memory)})
 	})
+}
+
+func TestConformanceHTTP2(t *testing.T) {
+	fencetest.Run(t, fencetest.Options{Writes: 500}, func(t *testing.T) fencetest.Subject {
+		l := new(logs)
+		srv := httptest.NewUnstartedServer(httpfence.New(httpfence.Config{}).Protect(byQuery, l))
+		srv.EnableHTTP2 = true
+		srv.StartTLS()
+		t.Cleanup(srv.Close)
+		r := connect(t, srv, l)
+		resp, err := r.http.Get(r.base)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.ProtoMajor != 2 {
+			t.Fatalf("the server speaks %s", resp.Proto)
+		}
+		return r
+	})
+}
+
+// The guard lets go of the resource before the handler is called.
+func TestSuiteSeesTornWrites(t *testing.T) {
+	fencetest.MustFail(t, fencetest.Options{}, func(t *testing.T) fencetest.Subject {
+		l, guard := new(logs), httpfence.New(httpfence.Config{})
+		ledger := guard.Protect(byQuery, http.NotFoundHandler())
+		srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			switch {
+			case r.Header.Get(httpfence.ActHeader) != "":
+				ledger.ServeHTTP(w, r)
+				return
+			case r.Method == http.MethodGet:
+				l.ServeHTTP(w, r)
+				return
+			}
+			c, err := httpfence.ReadClaim(r)
+			if err == nil {
+				err = guard.Write(r.Context(), byQuery(r), c, func(context.Context) error { return nil })
+			}
+			if err != nil {
+				httpfence.WriteError(w, err)
+				return
+			}
+			l.ServeHTTP(w, r.WithContext(httpfence.WithClaim(r.Context(), c)))
+		}))
+		t.Cleanup(srv.Close)
+		return connect(t, srv, l)
+	}, "PausedBetweenCheckAndEffect")
 }
 
 // inProcess writes through the guard without HTTP.

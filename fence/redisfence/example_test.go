@@ -2,6 +2,7 @@ package redisfence_test
 
 import (
 	"context"
+	"errors"
 	"log"
 
 	"github.com/redis/go-redis/v9"
@@ -22,7 +23,7 @@ func Example() {
 			return err
 		}
 		total, err := rdb.Get(ctx, redisfence.Key("orders", ":total")).Int()
-		if err != nil && err != redis.Nil {
+		if err != nil && !errors.Is(err, redis.Nil) {
 			return err
 		}
 		// Refused if a later leader has adopted, however long we slept since.

@@ -382,3 +382,27 @@ func TestContextThatEnded(t *testing.T) {
 		t.Error("the write took effect")
 	}
 }
+
+// torn checks in one script and writes in another.
+type torn struct{ *logged }
+
+func (l *torn) Append(ctx context.Context, resource string, c fence.Claim, value string, between func()) error {
+	check, err := redisfence.NewScript("return 0")
+	if err != nil {
+		return err
+	}
+	if _, err := l.Run(ctx, resource, c, check, nil); err != nil {
+		return err
+	}
+	if between != nil {
+		between()
+	}
+	return l.rdb.RPush(ctx, redisfence.Key(resource, ":log"), fence.FormatHeader(c)+"|"+value).Err()
+}
+
+func TestSuiteSeesTornWrites(t *testing.T) {
+	fencetest.MustFail(t, fencetest.Options{}, func(t *testing.T) fencetest.Subject {
+		rdb := shared(t)
+		return &torn{&logged{redisfence.New(rdb), rdb, nil}}
+	}, "PausedBetweenCheckAndEffect")
+}

@@ -102,6 +102,8 @@ func TestViolationsAreSeen(t *testing.T) {
 		{"server uses a program", pkg{ImportPath: "baton/server", Imports: []string{"baton/cmd/baton"}}, "the other way"},
 		{"a program's inside uses the server", pkg{ImportPath: "baton/internal/cli", Imports: []string{"baton/server", "baton/store/memstore"}}, ""},
 		{"server uses a program's inside", pkg{ImportPath: "baton/server", Imports: []string{"baton/internal/cli"}}, "the other way"},
+		{"the protected resource uses ledgers", pkg{ImportPath: "baton/fenced", Imports: []string{"baton/fence/pgfence"}, Deps: []string{"github.com/jackc/pgx/v5"}}, ""},
+		{"the protected resource uses a store", pkg{ImportPath: "baton/fenced", Imports: []string{"baton/store/memstore"}}, "the other way"},
 		{"a program uses the lab", pkg{ImportPath: "baton/cmd/node", Imports: []string{"baton/lab/pause"}}, "imports the lab"},
 		{"the lab's program uses the lab", pkg{ImportPath: "baton/cmd/lab", Imports: []string{"baton/lab/pause"}}, ""},
 		{"a test uses the lab", pkg{ImportPath: "baton/server", TestImports: []string{"baton/lab"}}, "imports the lab"},

@@ -146,6 +146,7 @@ func TestCandidatesWithoutInstanceNeverShareATerm(t *testing.T) {
 							}
 							out, err := svc.Campaign(ctx, "g", c)
 							if err != nil {
+								time.Sleep(10 * time.Millisecond)
 								continue
 							}
 							if !out.Leads {

@@ -32,7 +32,7 @@ func (h *Handler) guard(next http.Handler) http.Handler {
 			h.fail(w, &baton.UnavailableError{Op: r.Method + " " + r.URL.Path, Err: errors.New("internal error")})
 		}()
 		w.Header().Set("X-Content-Type-Options", "nosniff")
-		h.allowWrite(w)
+		h.endWrite(w) // the connection's last request may have left one
 		if err := checkPath(r); err != nil {
 			h.fail(w, err)
 			return
@@ -52,6 +52,10 @@ func (h *Handler) serve(rt route) http.HandlerFunc {
 		x := &exchange{w: w, r: r}
 		status, body, err := rt.handle(x)
 		code := "OK"
+		if err != nil && r.Context().Err() != nil {
+			code = "CANCELLED" // by the client, which gets no answer any more
+			err = nil
+		}
 		switch {
 		case err != nil:
 			kind, _ := baton.KindOf(err)
@@ -72,6 +76,12 @@ func (h *Handler) serve(rt route) http.HandlerFunc {
 func (h *Handler) allowWrite(w http.ResponseWriter) {
 	// A writer without deadlines, as tests may use, has none to set.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(h.cfg.WriteTimeout))
+}
+
+// endWrite takes the limit back. It has to be, while an exchange goes on: over
+// HTTP/2 a stream whose deadline passes is closed, even if nothing is being written.
+func (h *Handler) endWrite(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
 }
 
 func (h *Handler) fail(w http.ResponseWriter, err error) {

@@ -45,6 +45,8 @@ type rigConfig struct {
 	http  httpapi.Config
 	// sendBuffer is how much the kernel holds for a client that does not read; 0 lets it grow to megabytes.
 	sendBuffer int
+	// http2 serves TLS with HTTP/2.
+	http2 bool
 }
 
 func withStore(s baton.Store) rigOption { return func(c *rigConfig) { c.store = s } }
@@ -91,9 +93,15 @@ func newRig(t testing.TB, options ...rigOption) *rig {
 			return ctx
 		}
 	}
-	ts.Start()
-	r.url = ts.URL
 	transport := &http.Transport{MaxIdleConnsPerHost: 1024}
+	if cfg.http2 {
+		ts.EnableHTTP2 = true
+		ts.StartTLS()
+		transport = ts.Client().Transport.(*http.Transport)
+	} else {
+		ts.Start()
+	}
+	r.url = ts.URL
 	r.client = &http.Client{Transport: newContract(t, transport)}
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), soon)

@@ -26,11 +26,13 @@ func (h *Handler) readyz(x *exchange) (int, any, error) {
 }
 
 func (h *Handler) metricsPage(x *exchange) (int, any, error) {
+	h.allowWrite(x.w)
 	h.metrics.ServeHTTP(x.w, x.r)
 	return 0, nil, nil
 }
 
 func (h *Handler) openAPI(x *exchange) (int, any, error) {
+	h.allowWrite(x.w)
 	x.w.Header().Set("Content-Type", "application/json")
 	_, _ = x.w.Write(api.OpenAPI())
 	return 0, nil, nil
@@ -40,6 +42,7 @@ func (h *Handler) ui(x *exchange) (int, any, error) {
 	if h.cfg.UI == nil {
 		return 0, nil, fmt.Errorf("this server has no dashboard: %w", baton.ErrNotFound)
 	}
+	h.allowWrite(x.w)
 	http.StripPrefix("/ui", h.cfg.UI).ServeHTTP(x.w, x.r)
 	return 0, nil, nil
 }

@@ -125,4 +125,5 @@ func (s *sse) flush() {
 	}
 	s.h.allowWrite(s.w)
 	s.err = s.rc.Flush()
+	s.h.endWrite(s.w)
 }

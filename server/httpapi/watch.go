@@ -84,6 +84,9 @@ func cursorOf(r *http.Request) (baton.Cursor, error) {
 
 // pollOf tells whether a long-poll is asked for, and how long it may wait.
 func (h *Handler) pollOf(r *http.Request) (wait time.Duration, poll bool, err error) {
+	if r.Method == http.MethodHead {
+		return 0, true, nil // a stream without a body would have no end and no use
+	}
 	given := r.URL.Query().Get("wait_ms")
 	if given == "" {
 		return min(30*time.Second, h.cfg.MaxPoll), wantsJSON(r.Header.Values("Accept")), nil

@@ -173,6 +173,45 @@ func TestHeartbeats(t *testing.T) {
 	}
 }
 
+// The time limit is for accepting a message, not for there being none.
+func TestSilenceIsNotSlowness(t *testing.T) {
+	for name, http2 := range map[string]bool{"HTTP/1": false, "HTTP/2": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, func(c *rigConfig) {
+				c.http2 = http2
+				c.http.WriteTimeout = 50 * time.Millisecond
+				c.http.Heartbeat = 150 * time.Millisecond
+			})
+			term := r.lead("g", "a", "1", time.Minute)
+			w := r.watch("g", "")
+			defer w.close()
+			w.wantEvent(changed, term, "a")
+			r.do("POST", "/v1/groups/g/campaign", `{"node_id":"b","instance_id":"2","wait_ms":200}`).want(200).has("leader.node_id", "a")
+			r.do("GET", "/v1/groups/g/watch?wait_ms=200&cursor=%20", "").want(400)
+			for beats := 0; beats < 2; {
+				m, err := w.next()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if m.comment != "" {
+					beats++
+				}
+			}
+			r.resign("g", "a", "1", term).want(200)
+			w.wantEvent(lost, term, "")
+		})
+	}
+}
+
+func TestHeadOfAWatchEnds(t *testing.T) {
+	r := newRig(t)
+	resp, err := r.client.Head(r.url + "/v1/groups/g/watch")
+	if err != nil || resp.StatusCode != 200 {
+		t.Fatalf("%v, %v", resp, err)
+	}
+	_ = resp.Body.Close()
+}
+
 func TestThousandWatchersAllGetAChange(t *testing.T) {
 	r := newRig(t)
 	const n = 1000

@@ -104,7 +104,7 @@ func TestStepDown(t *testing.T) {
 	s := startServer(t)
 	run(t, "step-down", "g", "--server", s.url).wants(t, 3)
 
-	gentle := campaign(t, s, "g", "node-1", "--ttl", "1s")
+	gentle := campaign(t, s, "g", "node-1", "--ttl", "6s")
 	won := gentle.event(t)
 	run(t, "step-down", "g", "--server", s.url, "--term", "1").wants(t, 3)
 	r := run(t, "step-down", "g", "--server", s.url, "--reason", "rack 7 goes down").wants(t, 0)
@@ -118,7 +118,7 @@ func TestStepDown(t *testing.T) {
 		t.Errorf("exit code %d of a holder that was stepped down: want 3", code)
 	}
 
-	stubborn := campaign(t, s, "g", "node-2", "--ttl", "1s")
+	stubborn := campaign(t, s, "g", "node-2", "--ttl", "6s")
 	again := stubborn.event(t)
 	if again.Term <= won.Term {
 		t.Errorf("term %d after %d", again.Term, won.Term)
@@ -141,13 +141,13 @@ func TestStepDown(t *testing.T) {
 func TestTransfer(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
-	leader := campaign(t, s, "g", "node-1", "--ttl", "1s")
+	leader := campaign(t, s, "g", "node-1", "--ttl", "6s")
 	won := leader.event(t)
 	run(t, "transfer", "g", "node-9", "--server", s.url).wants(t, 6)
 
-	early, chosen := campaign(t, s, "g", "node-2", "--ttl", "1s"), (*process)(nil)
+	early, chosen := campaign(t, s, "g", "node-2", "--ttl", "6s"), (*process)(nil)
 	inLine(t, s, "g", "node-2")
-	chosen = campaign(t, s, "g", "node-3", "--ttl", "1s")
+	chosen = campaign(t, s, "g", "node-3", "--ttl", "6s")
 	inLine(t, s, "g", "node-3")
 	run(t, "transfer", "g", "node-3", "--server", s.url, "--reason", "to the bigger machine").wants(t, 0)
 	if code := leader.wait(); code != 3 {
@@ -196,7 +196,7 @@ func TestGroups(t *testing.T) {
 		t.Errorf("groups are %+v", all)
 	}
 
-	leader := campaign(t, s, "pay", "node-3", "--ttl", "2s")
+	leader := campaign(t, s, "pay", "node-3", "--ttl", "15s")
 	leader.event(t)
 	run(t, with("group", "delete", "pay")...).wants(t, 6)
 	leader.signal(syscall.SIGINT)

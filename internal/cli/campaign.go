@@ -79,7 +79,11 @@ func (a *app) campaign(ctx context.Context, k campaigning) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, elector.Close()) }()
+	defer func() {
+		if failed := elector.Close(); err == nil {
+			err = failed
+		}
+	}()
 
 	waiting, cancel := ctx, context.CancelFunc(func() {})
 	if k.wait > 0 {

@@ -5,6 +5,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -133,7 +134,8 @@ func exactly(names ...string) cobra.PositionalArgs {
 // report says on stderr why a command failed: one line, or in JSON the API's error.
 func (a *app) report(err error) {
 	code := exitCode(err)
-	if _, quiet := err.(*quietError); err == nil || quiet {
+	var quiet *quietError
+	if err == nil || errors.As(err, &quiet) {
 		return
 	}
 	if code == exitInterrupted {

@@ -41,15 +41,11 @@ func bindEnv(c *cobra.Command, lookup func(string) (string, bool)) error {
 
 // documentEnv writes each flag's variable into its help.
 func documentEnv(c *cobra.Command) {
-	document := func(f *pflag.Flag) {
+	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
 		if hasEnv(f) && !strings.Contains(f.Usage, "[$") {
 			f.Usage += " [$" + envName(f.Name) + "]"
 		}
-	}
-	c.PersistentFlags().VisitAll(document)
-	if c.Name() != "completion" && !c.HasParent() || c.HasParent() && c.Parent().Name() != "completion" {
-		c.LocalNonPersistentFlags().VisitAll(document)
-	}
+	})
 	for _, sub := range c.Commands() {
 		documentEnv(sub)
 	}

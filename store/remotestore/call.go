@@ -38,6 +38,7 @@ type call struct {
 	path   string
 	body   any
 	out    any          // what a success is decoded into
+	has    []string     // fields without which it is no success: absent is not zero
 	check  func() error // what else must be true of a success
 	// within bounds the call; 0 is Config.Timeout.
 	within time.Duration
@@ -190,14 +191,29 @@ func (c *Client) attempt(ctx context.Context, srv *server, k call, body []byte) 
 	if !hasType(resp, "application/json") {
 		return &failure{server: srv.base, err: notBaton(resp)}
 	}
-	if k.out != nil {
-		if err := json.Unmarshal(data, k.out); err != nil {
-			return &failure{server: srv.base, err: fmt.Errorf("decode the answer: %w", err)}
+	if err := k.take(data); err != nil {
+		return &failure{server: srv.base, err: err}
+	}
+	return nil
+}
+
+// take decodes a success and makes sure that it is one.
+func (k call) take(data []byte) error {
+	if err := json.Unmarshal(data, k.out); err != nil {
+		return fmt.Errorf("decode the answer: %w", err)
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return fmt.Errorf("decode the answer: %w", err)
+	}
+	for _, name := range k.has {
+		if _, ok := fields[name]; !ok {
+			return fmt.Errorf("an answer without %q", name)
 		}
 	}
 	if k.check != nil {
 		if err := k.check(); err != nil {
-			return &failure{server: srv.base, err: fmt.Errorf("an answer that makes no sense: %w", err)}
+			return fmt.Errorf("an answer that makes no sense: %w", err)
 		}
 	}
 	return nil

@@ -51,9 +51,10 @@ func groupPath(group, rest string) string { return "/v1/groups/" + url.PathEscap
 func (c *Client) Ready(ctx context.Context) (api.ReadyResponse, error) {
 	var out api.ReadyResponse
 	_, err := c.do(ctx, call{op: "ready", method: http.MethodGet, path: "/readyz", out: &out,
+		has: []string{"guarantees"},
 		check: func() error {
-			if out.Guarantees.Store == "" {
-				return errors.New("no guarantees in it")
+			if g := out.Guarantees; g.Store == "" || g.MaxTTL <= 0 {
+				return errors.New("it promises nothing")
 			}
 			return nil
 		}})
@@ -74,9 +75,13 @@ func (c *Client) Campaign(ctx context.Context, group string, req api.CampaignReq
 		op: "campaign", about: baton.LeaseID{Group: group, NodeID: req.NodeID, InstanceID: req.InstanceID},
 		method: http.MethodPost, path: groupPath(group, "/campaign"), body: req, out: &out,
 		within: leaseTime(req.LeaseTTL), wait: api.Duration(req.Wait),
+		has: []string{"is_leader", "leader"},
 		check: func() error {
-			if out.IsLeader {
+			switch {
+			case out.IsLeader:
 				return checkLeader(out.Leader, req.NodeID, req.InstanceID, 0)
+			case out.RetryAfter == nil:
+				return errors.New("it does not say when to ask again")
 			}
 			return nil
 		},
@@ -131,11 +136,20 @@ func (c *Client) Resign(ctx context.Context, group string, req api.ResignRequest
 	if err := baton.ValidateID("group_id", group); err != nil {
 		return err
 	}
+	var out api.OKResponse
 	unsure, err := c.do(ctx, call{
 		op: "resign", about: req.LeaseID(group),
-		method: http.MethodPost, path: groupPath(group, "/resign"), body: req, out: &api.OKResponse{},
+		method: http.MethodPost, path: groupPath(group, "/resign"), body: req, out: &out,
+		check: func() error { return checkOK(out.OK) },
 	})
 	return settle("resign", unsure, err, baton.ErrNotLeader)
+}
+
+func checkOK(ok bool) error {
+	if !ok {
+		return errors.New("neither done nor refused")
+	}
+	return nil
 }
 
 // settle reads an answer that came after an attempt of unknown outcome. done
@@ -156,29 +170,29 @@ func settle(op string, unsure bool, err, done error) error {
 // Leader reads who leads.
 func (c *Client) Leader(ctx context.Context, group string) (api.LeaderResponse, error) {
 	var out api.LeaderResponse
-	err := c.read(ctx, "leader", group, "/leader", &out)
+	err := c.read(ctx, "leader", group, "/leader", &out, "leader", "term")
 	return out, err
 }
 
 // Members reads who takes part, as one server has seen it.
 func (c *Client) Members(ctx context.Context, group string) (api.MembersResponse, error) {
 	var out api.MembersResponse
-	err := c.read(ctx, "members", group, "/members", &out)
+	err := c.read(ctx, "members", group, "/members", &out, "members")
 	return out, err
 }
 
 // History reads who led when.
 func (c *Client) History(ctx context.Context, group string) (api.HistoryResponse, error) {
 	var out api.HistoryResponse
-	err := c.read(ctx, "history", group, "/history", &out)
+	err := c.read(ctx, "history", group, "/history", &out, "terms")
 	return out, err
 }
 
-func (c *Client) read(ctx context.Context, op, group, rest string, out any) error {
+func (c *Client) read(ctx context.Context, op, group, rest string, out any, has ...string) error {
 	if err := baton.ValidateID("group_id", group); err != nil {
 		return err
 	}
-	_, err := c.do(ctx, call{op: op, about: baton.LeaseID{Group: group}, method: http.MethodGet, path: groupPath(group, rest), out: out})
+	_, err := c.do(ctx, call{op: op, about: baton.LeaseID{Group: group}, method: http.MethodGet, path: groupPath(group, rest), out: out, has: has})
 	return err
 }
 
@@ -192,7 +206,8 @@ func (c *Client) StepDown(ctx context.Context, group string, req api.StepDownReq
 	unsure, err := c.do(ctx, call{
 		op: "step down", about: baton.LeaseID{Group: group, Term: baton.Term(req.Term)},
 		method: http.MethodPost, path: groupPath(group, "/step-down"), body: req, out: &out,
-		once: req.Term == 0,
+		check: func() error { return checkOK(out.OK) },
+		once:  req.Term == 0,
 	})
 	if err = settle("step down", unsure, err, baton.ErrNotLeader); err == nil && !out.OK {
 		out = api.StepDownResponse{OK: true, Term: req.Term}

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -328,6 +329,7 @@ func TestTLS(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewUnstartedServer(newHandler(t, newMemory(t)))
 	s.EnableHTTP2 = true
+	s.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)
 	s.StartTLS()
 	t.Cleanup(func() { kill(s) })
 	roots := x509.NewCertPool()

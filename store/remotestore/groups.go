@@ -11,14 +11,14 @@ import (
 // Groups lists the groups.
 func (c *Client) Groups(ctx context.Context) (api.GroupsResponse, error) {
 	var out api.GroupsResponse
-	_, err := c.do(ctx, call{op: "list groups", method: http.MethodGet, path: "/v1/groups", out: &out})
+	_, err := c.do(ctx, call{op: "list groups", method: http.MethodGet, path: "/v1/groups", out: &out, has: []string{"groups"}})
 	return out, err
 }
 
 // Group reads one group.
 func (c *Client) Group(ctx context.Context, id string) (api.Group, error) {
 	var out api.Group
-	err := c.read(ctx, "read group", id, "", &out)
+	err := c.read(ctx, "read group", id, "", &out, "group_id", "policy")
 	return out, err
 }
 
@@ -45,7 +45,7 @@ func (c *Client) writeGroup(ctx context.Context, op, method, path string, g api.
 	var out api.Group
 	unsure, err := c.do(ctx, call{
 		op: op, about: baton.LeaseID{Group: g.GroupID},
-		method: method, path: path, body: g, out: &out,
+		method: method, path: path, body: g, out: &out, has: []string{"group_id", "policy"},
 	})
 	return out, settle(op, unsure, err, nil)
 }
@@ -56,9 +56,11 @@ func (c *Client) DeleteGroup(ctx context.Context, id string) error {
 		return err
 	}
 	const op = "delete group"
+	var out api.OKResponse
 	unsure, err := c.do(ctx, call{
 		op: op, about: baton.LeaseID{Group: id},
-		method: http.MethodDelete, path: groupPath(id, ""), out: &api.OKResponse{},
+		method: http.MethodDelete, path: groupPath(id, ""), out: &out,
+		check: func() error { return checkOK(out.OK) },
 	})
 	return settle(op, unsure, err, baton.ErrNotFound)
 }

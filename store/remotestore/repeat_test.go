@@ -151,6 +151,7 @@ func TestGarbage(t *testing.T) {
 		"no type":                    {200, "", leader(func(*api.Leader) {})},
 		"nothing":                    {200, "application/json", ""},
 		"no content":                 {204, "", ""},
+		"an empty object":            {200, "application/json", `{}`},
 		"an array":                   {200, "application/json", `[]`},
 		"null":                       {200, "application/json", `null`},
 		"no leader":                  {200, "application/json", `{"ok":true}`},
@@ -178,6 +179,10 @@ func TestGarbage(t *testing.T) {
 			wantUnavailable(t, "renew", err)
 			_, err = c.Ready(within(t))
 			wantUnavailable(t, "ready", err)
+			_, err = c.Leader(within(t), group)
+			wantUnavailable(t, "leader", err)
+			_, err = c.Campaign(within(t), group, api.CampaignRequest{NodeID: node, InstanceID: instance, LeaseTTL: 1000})
+			wantUnavailable(t, "campaign", err)
 			for _, err := range c.Watch(within(t), group, "") {
 				wantUnavailable(t, "watch", err)
 			}

@@ -55,16 +55,17 @@ type watch struct {
 	c      *Client
 	group  string
 	cursor baton.Cursor
-	// alive is when a server was last heard; 0 while none was.
-	alive time.Duration
-	heard bool // on the present connection
+	// served: the present or last connection was of use.
+	served bool
 }
 
 // run returns nil when the reader wants no more, and else why the watch is over.
 func (w *watch) run(ctx context.Context, yield func(baton.Event, error) bool) error {
 	const least, most = 50 * time.Millisecond, time.Second
 	pause := least
+	down := time.Duration(-1) // since when there is no server that is of use
 	for {
+		w.served = false
 		stopped, err := w.follow(ctx, yield)
 		var lost *failure
 		var unavailable *baton.UnavailableError
@@ -75,29 +76,29 @@ func (w *watch) run(ctx context.Context, yield func(baton.Event, error) bool) er
 			return ctx.Err()
 		case errors.As(err, &lost):
 		case errors.As(err, &unavailable):
-			if w.alive == 0 {
-				return err // there never was a server
+			if down < 0 {
+				return err // there never was one
+			}
+		case errors.Is(err, baton.ErrRateLimited):
+			if down < 0 {
+				// As text: it is no answer about the group.
+				return &baton.UnavailableError{Op: "watch", Err: errors.New(err.Error())}
 			}
 		default:
 			return err
 		}
 		now := w.c.cfg.Clock.Now()
-		if silent := now - w.alive; w.alive != 0 && silent >= w.c.cfg.WatchPatience {
-			return &baton.UnavailableError{Op: "watch", Err: fmt.Errorf("no server for %v, lastly: %v", silent.Round(time.Millisecond), err)}
+		if w.served || down < 0 {
+			down, pause = now, least
 		}
-		if w.alive == 0 {
-			w.alive = now // from here on it counts
+		if now-down >= w.c.cfg.WatchPatience {
+			return &baton.UnavailableError{Op: "watch", Err: fmt.Errorf("no server for %v, lastly: %v", (now - down).Round(time.Millisecond), err)}
 		}
 		w.c.cfg.Logger.Debug("watch interrupted; looking for a server", "group", w.group, "err", err)
-		if w.heard {
-			pause = least
-		} else {
-			if w.c.sleep(ctx, jitter(pause)) != nil {
-				return ctx.Err()
-			}
-			pause = min(2*pause, most)
+		if w.c.sleep(ctx, jitter(pause)) != nil {
+			return ctx.Err()
 		}
-		w.heard = false
+		pause = min(2*pause, most)
 	}
 }
 
@@ -111,7 +112,11 @@ func (w *watch) follow(ctx context.Context, yield func(baton.Event, error) bool)
 	}
 	defer func() { _ = resp.Body.Close() }() // a stream has nothing to flush
 
-	events := newEventReader(&watchedReader{w: w, r: resp.Body, silent: func() { cancel(errIdle) }})
+	events := newEventReader(&watchedReader{clock: w.c.cfg.Clock, idle: w.c.cfg.WatchIdle, r: resp.Body, silent: func() { cancel(errIdle) }})
+	// One that ends at once, again and again, is not of use.
+	const worthwhile = time.Second
+	began := w.c.cfg.Clock.Now()
+	defer func() { w.served = w.served || w.c.cfg.Clock.Now()-began >= worthwhile }()
 	for {
 		m, err := events.next()
 		if err != nil {
@@ -143,7 +148,7 @@ func (w *watch) follow(ctx context.Context, yield func(baton.Event, error) bool)
 			w.c.servers.failed(srv, 0)
 			return false, &failure{server: srv.base, err: fmt.Errorf("an event of group %q", event.Group)}
 		}
-		w.cursor = event.Cursor
+		w.cursor, w.served = event.Cursor, true
 		if !yield(event, nil) {
 			return true, nil
 		}
@@ -209,18 +214,14 @@ func (w *watch) connect(ctx context.Context) (*server, *http.Response, error) {
 
 // watchedReader notices when nothing comes for too long, heartbeats included.
 type watchedReader struct {
-	w      *watch
+	clock  baton.Clock
+	idle   time.Duration
 	r      io.Reader
 	silent func()
 }
 
 func (r *watchedReader) Read(p []byte) (int, error) {
-	clock := r.w.c.cfg.Clock
-	stop := clock.AfterFunc(r.w.c.cfg.WatchIdle, r.silent)
-	n, err := r.r.Read(p)
-	stop()
-	if n > 0 {
-		r.w.alive, r.w.heard = clock.Now(), true
-	}
-	return n, err
+	stop := r.clock.AfterFunc(r.idle, r.silent)
+	defer stop()
+	return r.r.Read(p)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -143,37 +144,111 @@ func TestWatchNoticesSilence(t *testing.T) {
 	}
 }
 
-// Heartbeats keep a watch that has nothing to say.
+// manualClock moves only when it is told to.
+type manualClock struct {
+	mu     sync.Mutex
+	now    time.Duration
+	timers map[*manualTimer]bool
+	armed  chan time.Duration // what timers were set for
+}
+
+type manualTimer struct {
+	at time.Duration
+	f  func()
+}
+
+func (c *manualClock) Now() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *manualClock) AfterFunc(d time.Duration, f func()) func() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	timer := &manualTimer{at: c.now + d, f: f}
+	c.timers[timer] = true
+	c.armed <- d
+	return func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		was := c.timers[timer]
+		delete(c.timers, timer)
+		return was
+	}
+}
+
+func (c *manualClock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now += d
+	for timer := range c.timers {
+		if timer.at <= c.now {
+			delete(c.timers, timer)
+			go timer.f()
+		}
+	}
+}
+
+// Heartbeats keep a watch that has nothing to say; when they stop, it looks for another server.
 func TestWatchIsKeptByHeartbeats(t *testing.T) {
 	t.Parallel()
-	var connects atomic.Int64
-	beats := make(chan struct{})
+	const idle = 45 * time.Second
+	connected, beat := make(chan struct{}), make(chan struct{})
 	s := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		connects.Add(1)
 		w.Header().Set("Content-Type", "text/event-stream")
 		rc := http.NewResponseController(w)
-		for range 20 {
-			_, _ = fmt.Fprint(w, ": still here\n\n")
-			_ = rc.Flush()
+		_ = rc.Flush()
+		connected <- struct{}{}
+		for {
 			select {
-			case <-time.After(50 * time.Millisecond):
+			case <-beat:
+				_, _ = fmt.Fprint(w, ": still here\n\n")
+				_ = rc.Flush()
 			case <-r.Context().Done():
 				return
 			}
 		}
-		close(beats)
-		hang(w, r)
 	}))
-	// Twenty beats last longer than the silence that is borne; one late beat does not.
-	c := openClient(t, remotestore.Config{Servers: []string{s.URL}, WatchIdle: 900 * time.Millisecond})
+	clock := &manualClock{now: 1, timers: map[*manualTimer]bool{}, armed: make(chan time.Duration, 1000)}
+	c := openClient(t, remotestore.Config{Servers: []string{s.URL}, WatchIdle: idle, Clock: clock})
 	collect(t, within(t), c, "g")
-	select {
-	case <-beats:
-	case <-time.After(patience):
-		t.Fatal("the watch did not last for twenty heartbeats")
+	// armed waits until the client has set a timer that is so.
+	armed := func(so func(time.Duration) bool) {
+		t.Helper()
+		limit := time.After(patience)
+		for {
+			select {
+			case d := <-clock.armed:
+				if so(d) {
+					return
+				}
+			case <-limit:
+				t.Fatal("the client sets no such timer")
+			}
+		}
 	}
-	if n := connects.Load(); n != 1 {
-		t.Errorf("%d connections: want one", n)
+	listening := func(d time.Duration) bool { return d == idle }
+	pausing := func(d time.Duration) bool { return d < time.Second }
+	<-connected
+	armed(listening)
+	for range 20 {
+		beat <- struct{}{}
+		armed(listening)
+		clock.advance(idle * 2 / 3)
+		select {
+		case <-connected:
+			t.Fatal("the watch was given up although it was alive")
+		default:
+		}
+	}
+	clock.advance(idle)
+	armed(pausing)
+	clock.advance(time.Second)
+	select {
+	case <-connected:
+	case <-time.After(patience):
+		t.Fatal("the watch was not given up although it was silent")
 	}
 }
 

@@ -3,6 +3,7 @@ package storetest
 import (
 	"context"
 	"iter"
+	"slices"
 
 	"baton"
 )
@@ -129,15 +130,12 @@ func (w *watcher) expect(want ...change) (seen []baton.Event) {
 		ev := w.next()
 		seen = append(seen, ev)
 		got := changeOf(ev)
-		at := 0
-		for at < len(want) && want[at].Term < got.Term || at < len(want) && want[at].Type != got.Type && want[at].Term == got.Term {
-			at++
-		}
-		if at > 0 && !ev.Gap {
-			w.e.Fatalf("the watch skipped %+v and went on with %+v, without a gap", want[0], got)
-		}
-		if at == len(want) || !sameChange(got, want[at], ev.Gap) {
+		at := slices.IndexFunc(want, func(c change) bool { return sameChange(got, c, ev.Gap) })
+		switch {
+		case at < 0:
 			w.e.Fatalf("the watch yields %+v (gap %t): want %+v", got, ev.Gap, want[0])
+		case at > 0 && !ev.Gap:
+			w.e.Fatalf("the watch skipped %+v and went on with %+v, without a gap", want[0], got)
 		}
 		if ev.Gap {
 			w.e.Logf("the watch gave a gap, and passed over %d changes", at)

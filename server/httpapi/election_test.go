@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"baton/server/httpapi"
 )
 
 func TestRepeatedCampaignOfAnInstanceGetsWhatItWon(t *testing.T) {
@@ -120,7 +122,6 @@ func TestOperations(t *testing.T) {
 	r.do("GET", "/healthz", "").want(200).has("status", "ok")
 	r.do("GET", "/readyz", "").want(200).has("status", "ready", "guarantees.store", "memory", "guarantees.waiting", "line")
 	r.do("GET", "/openapi.json", "").want(200).has("openapi", "3.0.3")
-	r.do("GET", "/ui/", "").want(404).has("error", "NOT_FOUND")
 	term := r.lead("g", "n", "i", time.Minute)
 	r.resign("g", "n", "i", term).want(200)
 	r.lead("g", "n", "j", time.Minute)
@@ -154,4 +155,27 @@ func TestContentTypeDoesNotMatter(t *testing.T) {
 	if resp.StatusCode != 200 {
 		t.Errorf("status %s", resp.Status)
 	}
+}
+
+func TestDashboardIsServed(t *testing.T) {
+	r := newRig(t)
+	page := r.do("GET", "/ui/", "").want(200)
+	if !strings.Contains(page.header.Get("Content-Type"), "text/html") || page.header.Get("Content-Security-Policy") == "" {
+		t.Errorf("headers %v", page.header)
+	}
+	for _, file := range []string{"app.js", "style.css"} {
+		if !strings.Contains(string(page.body), `"`+file+`"`) {
+			t.Errorf("the page does not load %s", file)
+		}
+		resp, err := http.Get(r.url + "/ui/" + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != 200 {
+			t.Errorf("%s: %s", file, resp.Status)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+	newRig(t, withHTTP(func(c *httpapi.Config) { c.NoUI = true })).do("GET", "/ui/", "").want(404).has("error", "NOT_FOUND")
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"baton/server"
+	"baton/web"
 )
 
 // Config is what the door can be told. The zero value is ready to use.
@@ -33,8 +34,8 @@ type Config struct {
 	MaxPoll time.Duration
 	// MaxWatches bounds how many watches are served at once; 50,000 if zero.
 	MaxWatches int
-	// UI serves what is under /ui/; a note that there is none if nil.
-	UI http.Handler
+	// NoUI leaves the dashboard out.
+	NoUI bool
 	// Logger is slog.Default() if nil.
 	Logger *slog.Logger
 }
@@ -72,6 +73,7 @@ type Handler struct {
 	handler http.Handler // mux behind everything that holds for all routes
 	routes  []route
 	metrics http.Handler
+	web     http.Handler // nil if there is none
 
 	closing   chan struct{}
 	closeOnce sync.Once
@@ -85,6 +87,9 @@ func New(svc *server.Service, cfg Config) *Handler {
 	h := &Handler{svc: svc, cfg: cfg.withDefaults(), closing: make(chan struct{}), mux: http.NewServeMux()}
 	h.log = h.cfg.Logger
 	h.metrics = promhttp.HandlerFor(svc.Metrics(), promhttp.HandlerOpts{})
+	if !h.cfg.NoUI {
+		h.web = http.StripPrefix("/ui", web.Handler())
+	}
 	h.routes = h.routeList()
 	for _, r := range h.routes {
 		h.mux.HandleFunc(r.method+" "+r.pattern, h.serve(r))

@@ -39,10 +39,10 @@ func (h *Handler) openAPI(x *exchange) (int, any, error) {
 }
 
 func (h *Handler) ui(x *exchange) (int, any, error) {
-	if h.cfg.UI == nil {
+	if h.web == nil {
 		return 0, nil, fmt.Errorf("this server has no dashboard: %w", baton.ErrNotFound)
 	}
 	h.allowWrite(x.w)
-	http.StripPrefix("/ui", h.cfg.UI).ServeHTTP(x.w, x.r)
+	h.web.ServeHTTP(x.w, x.r)
 	return 0, nil, nil
 }

@@ -29,7 +29,7 @@ func BenchmarkCost(b *testing.B) {
 	}
 	mustAdopt(b, ledgers[sql.LevelReadCommitted], "log", tok)
 
-	insert := func(ctx context.Context, tx pgx.Tx) error {
+	insert := func(ctx context.Context, tx pgfence.Tx) error {
 		_, err := tx.Exec(ctx, insertSQL, args...)
 		return err
 	}
@@ -77,7 +77,7 @@ func BenchmarkCost(b *testing.B) {
 	b.Run("SQL", func(b *testing.B) {
 		db := stdlib.OpenDBFromPool(pool)
 		defer func() { _ = db.Close() }()
-		ledger := newSQLLedger(b, pool)
+		ledger := newSQLLedger(b, pool, pgfence.Config{})
 		plain := func(ctx context.Context, tx *sql.Tx) error {
 			_, err := tx.ExecContext(ctx, insertSQL, args...)
 			return err

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"baton/fence"
 	"baton/fence/fencetest"
 	"baton/fence/pgfence"
@@ -46,7 +44,7 @@ func TestCommitWithoutAnswer(t *testing.T) {
 				first = false
 				impatient, cancel := context.WithTimeout(ctx, time.Second)
 				defer cancel()
-				err := ledger.Write(impatient, "log", c, func(ctx context.Context, tx pgx.Tx) error {
+				err := ledger.Write(impatient, "log", c, func(ctx context.Context, tx pgfence.Tx) error {
 					_, err := tx.Exec(ctx, insertSQL, row("log", c, value)...)
 					server.Cut(t, cut)
 					return err

@@ -195,7 +195,7 @@ func TestAdmitBoundsTheTransaction(t *testing.T) {
 			}
 		})
 	}
-	err := ledger.Write(a.Context(), "log", fence.Unordered(a.Token()), func(ctx context.Context, tx pgx.Tx) error {
+	err := ledger.Write(a.Context(), "log", fence.Unordered(a.Token()), func(ctx context.Context, tx pgfence.Tx) error {
 		var idle string
 		if err := tx.QueryRow(ctx, "select current_setting('idle_in_transaction_session_timeout')").Scan(&idle); err != nil {
 			return err
@@ -252,7 +252,10 @@ func TestSeveralResources(t *testing.T) {
 	for i := range 8 {
 		writers.Go(func() {
 			for ctx.Err() == nil {
-				err := ledger.Write(ctx, names[i%2], fence.Unordered(old), func(ctx context.Context, tx pgx.Tx) error {
+				err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+					if err := pgfence.Admit(ctx, tx, names[i%2], fence.Unordered(old)); err != nil {
+						return err
+					}
 					return pgfence.Admit(ctx, tx, names[(i+1)%2], fence.Unordered(old))
 				})
 				if errors.Is(err, fence.ErrStale) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"baton"
@@ -108,21 +109,55 @@ func (c Config) call(ctx context.Context, resource string, claim fence.Claim) ([
 
 const (
 	admitSQL = `select baton_fence_admit($1, $2, $3, $4, $5, $6)`
-	// Validated ids need no quoting.
-	admitText = `select baton_fence_admit('%s', '%s', %d, '%s', %d, %d)`
-	adoptSQL  = `select baton_fence_adopt($1, $2, $3, $4, $5)`
-	readSQL   = `select r."group", r.max_token, r.instance, coalesce(s.last_seq, 0)
+
+	// lockSQL and checkSQL are what baton_fence_admit does, as two plain
+	// statements for the common case: they cost half as much. The second takes
+	// its snapshot when the first is done, if the isolation level is READ
+	// COMMITTED; in all other cases, and to refuse, it calls the function.
+	lockSQL = `select pg_advisory_xact_lock_shared(baton_fence_key($1)),
+		set_config('idle_in_transaction_session_timeout', case
+			when current_setting('idle_in_transaction_session_timeout') = '0'
+			  or $2::bigint < 1000 * extract(epoch from current_setting('idle_in_transaction_session_timeout')::interval)
+			then $2::bigint::text else current_setting('idle_in_transaction_session_timeout') end, true),
+		set_config('statement_timeout', case
+			when current_setting('statement_timeout') = '0'
+			  or $2::bigint < 1000 * extract(epoch from current_setting('statement_timeout')::interval)
+			then $2::bigint::text else current_setting('statement_timeout') end, true)`
+	checkSQL = `select case
+			when r."group" = $2 and r.max_token = $3 and r.instance = $4
+			 and current_setting('transaction_isolation') = 'read committed' then null
+			else baton_fence_admit($1, $2, $3, $4, 0, $5) end
+		from (values ($1)) v(name) left join fenced_resource r on r.name = v.name`
+
+	adoptSQL = `select baton_fence_adopt($1, $2, $3, $4, $5)`
+	readSQL  = `select r."group", r.max_token, r.instance, coalesce(s.last_seq, 0)
 		from fenced_resource r left join sequence s using (name) where r.name = $1`
 )
+
+// queue adds the check to b.
+func (c Config) queue(ctx context.Context, b *pgx.Batch, resource string, claim fence.Claim) error {
+	args, err := c.call(ctx, resource, claim)
+	if err != nil {
+		return err
+	}
+	if _, ordered := claim.Seq(); ordered {
+		b.Queue(admitSQL, args...)
+		return nil
+	}
+	left := args[len(args)-1]
+	b.Queue(lockSQL, resource, left)
+	b.Queue(checkSQL, args[0], args[1], args[2], args[3], left)
+	return nil
+}
 
 // Admit lets the caller's transaction write to the resource, or aborts it. Call
 // it before anything else in the transaction, and not inside a savepoint.
 func Admit(ctx context.Context, tx pgx.Tx, resource string, c fence.Claim) error {
-	args, err := Config{}.call(ctx, resource, c)
-	if err != nil {
+	b := new(pgx.Batch)
+	if err := (Config{}).queue(ctx, b, resource, c); err != nil {
 		return err
 	}
-	if _, err := tx.Exec(ctx, admitSQL, args...); err != nil {
+	if err := tx.SendBatch(ctx, b).Close(); err != nil {
 		return fence.Report(ctx, aborted("admit", resource, c, err))
 	}
 	return nil
@@ -184,13 +219,24 @@ func adoption(resource string, c fence.Claim, err error) error {
 	return fmt.Errorf("adopt resource %q for %v: %w", resource, c.Token(), err)
 }
 
+// Tx is what the effect of a write can do in its transaction: all that
+// pgx.Tx can, but end it.
+type Tx interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+	CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error)
+}
+
 // Write runs effect in a transaction that was let in to the resource, and
 // commits it. The check travels with the BEGIN, so it costs no round trip.
 // When effect fails, or the server refuses to commit, the error is a
 // *fence.AbortedError; when the commit got no answer, the outcome is unknown.
-func (l *Ledger) Write(ctx context.Context, resource string, c fence.Claim, effect func(ctx context.Context, tx pgx.Tx) error) error {
-	args, err := l.cfg.call(ctx, resource, c)
-	if err != nil {
+func (l *Ledger) Write(ctx context.Context, resource string, c fence.Claim, effect func(ctx context.Context, tx Tx) error) error {
+	begin := new(pgx.Batch)
+	begin.Queue(l.begin)
+	if err := l.cfg.queue(ctx, begin, resource, c); err != nil {
 		return err
 	}
 	conn, err := l.pool.Acquire(ctx)
@@ -198,39 +244,33 @@ func (l *Ledger) Write(ctx context.Context, resource string, c fence.Claim, effe
 		return aborted("write", resource, c, err)
 	}
 	defer conn.Release()
-	tx, err := conn.BeginTx(ctx, pgx.TxOptions{BeginQuery: l.begin + "; " + fmt.Sprintf(admitText, args...)})
-	if err != nil {
-		recycle(conn)
+	defer rollback(conn) // also if effect panics
+	if err := conn.SendBatch(ctx, begin).Close(); err != nil {
 		return fence.Report(ctx, aborted("admit", resource, c, err))
 	}
-	defer rollback(tx) // nothing, once it is committed
-	if err := effect(ctx, tx); err != nil {
+	if err := effect(ctx, conn.Conn()); err != nil {
 		return aborted("write", resource, c, err)
 	}
-	if err := tx.Commit(ctx); err != nil {
+	tag, err := conn.Exec(ctx, "commit")
+	if err == nil && tag.String() == "ROLLBACK" {
+		err = pgx.ErrTxCommitRollback
+	}
+	if err != nil {
 		return committed(resource, c, err)
 	}
 	return nil
 }
 
-// endWithin bounds the rollback of a transaction whose context is over.
-const endWithin = time.Second
-
-// recycle ends the transaction that a refused BEGIN left behind, so that the
-// pool can go on using the connection. If that fails, the pool drops it.
-func recycle(conn *pgxpool.Conn) {
-	if conn.Conn().IsClosed() {
+// rollback ends a transaction that was not committed, so that the pool can go on
+// using the connection. If that fails, the pool drops it.
+func rollback(conn *pgxpool.Conn) {
+	const within = time.Second
+	if conn.Conn().IsClosed() || conn.Conn().PgConn().TxStatus() == 'I' {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), endWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	_, _ = conn.Exec(ctx, "rollback")
-}
-
-func rollback(tx pgx.Tx) {
-	ctx, cancel := context.WithTimeout(context.Background(), endWithin)
-	defer cancel()
-	_ = tx.Rollback(ctx) // a connection that cannot roll back is dropped by the pool
 }
 
 // SendBatch sends the check and the batch in one round trip, as one
@@ -238,12 +278,10 @@ func rollback(tx pgx.Tx) {
 // The batch must not begin or end transactions itself. Results go to the
 // functions that were given to its queries.
 func (l *Ledger) SendBatch(ctx context.Context, resource string, c fence.Claim, b *pgx.Batch) error {
-	args, err := l.cfg.call(ctx, resource, c)
-	if err != nil {
+	whole := new(pgx.Batch)
+	if err := l.cfg.queue(ctx, whole, resource, c); err != nil {
 		return err
 	}
-	whole := new(pgx.Batch)
-	whole.Queue(admitSQL, args...)
 	whole.QueuedQueries = append(whole.QueuedQueries, b.QueuedQueries...)
 	if err := l.pool.SendBatch(ctx, whole).Close(); err != nil {
 		return fence.Report(ctx, committed(resource, c, err))

@@ -29,7 +29,10 @@ func TestConformance(t *testing.T) {
 			return viaBatch{newLedger(t, openFast(t), pgfence.Config{})}
 		}},
 		{"SQL", 500, func(t *testing.T) fencetest.Subject {
-			return newSQLLedger(t, openFast(t))
+			return newSQLLedger(t, openFast(t), pgfence.Config{})
+		}},
+		{"SQLSerializable", 500, func(t *testing.T) fencetest.Subject {
+			return newSQLLedger(t, openFast(t), pgfence.Config{Isolation: sql.LevelSerializable})
 		}},
 		{"WithoutEviction", 500, func(t *testing.T) fencetest.Subject {
 			return newLedger(t, openFast(t), pgfence.Config{EvictAfter: -1})

@@ -68,17 +68,18 @@ DECLARE
     held_group    text;
     held_term     bigint;
     held_instance text;
-    setting       text;
-    before        numeric;
+    done          boolean; -- calls whose result is of no interest: far cheaper as an assignment than as PERFORM
 BEGIN
-    FOREACH setting IN ARRAY ARRAY['idle_in_transaction_session_timeout', 'statement_timeout'] LOOP
-        before := extract(epoch FROM current_setting(setting)::interval) * 1000;
-        IF before = 0 OR before > left_ms THEN
-            PERFORM set_config(setting, left_ms::text, true);
-        END IF;
-    END LOOP;
+    IF current_setting('idle_in_transaction_session_timeout') = '0'
+       OR left_ms < 1000 * extract(epoch FROM current_setting('idle_in_transaction_session_timeout')::interval) THEN
+        done := set_config('idle_in_transaction_session_timeout', left_ms::text, true) IS NOT NULL;
+    END IF;
+    IF current_setting('statement_timeout') = '0'
+       OR left_ms < 1000 * extract(epoch FROM current_setting('statement_timeout')::interval) THEN
+        done := set_config('statement_timeout', left_ms::text, true) IS NOT NULL;
+    END IF;
 
-    PERFORM pg_advisory_xact_lock_shared(baton_fence_key(resource));
+    done := pg_advisory_xact_lock_shared(baton_fence_key(resource)) IS NOT NULL;
     IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
         SELECT "group", max_token, instance INTO held_group, held_term, held_instance
           FROM fenced_resource WHERE name = resource FOR SHARE;

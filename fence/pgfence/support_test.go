@@ -135,7 +135,7 @@ type viaWrite struct {
 
 func (s viaWrite) Append(ctx context.Context, resource string, c fence.Claim, value string, between func()) error {
 	return retry(func() error {
-		return s.Write(ctx, resource, c, func(ctx context.Context, tx pgx.Tx) error {
+		return s.Write(ctx, resource, c, func(ctx context.Context, tx pgfence.Tx) error {
 			call(between)
 			_, err := tx.Exec(ctx, insertSQL, row(resource, c, value)...)
 			return err
@@ -178,10 +178,12 @@ type viaSQL struct {
 }
 
 func (s viaSQL) Append(ctx context.Context, resource string, c fence.Claim, value string, between func()) error {
-	return s.Write(ctx, resource, c, func(ctx context.Context, tx *sql.Tx) error {
-		call(between)
-		_, err := tx.ExecContext(ctx, insertSQL, row(resource, c, value)...)
-		return err
+	return retry(func() error {
+		return s.Write(ctx, resource, c, func(ctx context.Context, tx *sql.Tx) error {
+			call(between)
+			_, err := tx.ExecContext(ctx, insertSQL, row(resource, c, value)...)
+			return err
+		})
 	})
 }
 
@@ -198,7 +200,7 @@ func newLedger(t testing.TB, pool *pgxpool.Pool, cfg pgfence.Config) viaWrite {
 	return viaWrite{l, pool}
 }
 
-func newSQLLedger(t testing.TB, pool *pgxpool.Pool) viaSQL {
+func newSQLLedger(t testing.TB, pool *pgxpool.Pool, cfg pgfence.Config) viaSQL {
 	t.Helper()
 	db := stdlib.OpenDBFromPool(pool)
 	t.Cleanup(func() {
@@ -206,7 +208,7 @@ func newSQLLedger(t testing.TB, pool *pgxpool.Pool) viaSQL {
 			t.Error(err)
 		}
 	})
-	l, err := pgfence.NewSQL(db, pgfence.Config{})
+	l, err := pgfence.NewSQL(db, cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,7 +3,6 @@ package baton
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 )
 
@@ -46,18 +45,19 @@ type ErrorKind struct {
 	GRPC uint32
 }
 
+// Numbers instead of names: a library that elects over a store need not link an HTTP server.
 var errorKinds = []ErrorKind{
-	{ErrHeld, "HELD", http.StatusOK, 0},
-	{ErrNotLeader, "NOT_LEADER", http.StatusConflict, 9},
-	{ErrInvalidTTL, "INVALID_TTL", http.StatusBadRequest, 3},
-	{ErrInvalidArgument, "INVALID_ARGUMENT", http.StatusBadRequest, 3},
-	{ErrNotAllowed, "UNAUTHORIZED", http.StatusForbidden, 7},
-	{ErrUnauthenticated, "UNAUTHENTICATED", http.StatusUnauthorized, 16},
-	{ErrConflict, "CONFLICT", http.StatusConflict, 10},
-	{ErrUnavailable, "BACKEND_UNAVAILABLE", http.StatusServiceUnavailable, 14},
-	{ErrNotFound, "NOT_FOUND", http.StatusNotFound, 5},
-	{ErrTooLarge, "TOO_LARGE", http.StatusRequestEntityTooLarge, 8},
-	{ErrRateLimited, "RATE_LIMITED", http.StatusTooManyRequests, 8},
+	{ErrHeld, "HELD", 200, 0},
+	{ErrNotLeader, "NOT_LEADER", 409, 9},
+	{ErrInvalidTTL, "INVALID_TTL", 400, 3},
+	{ErrInvalidArgument, "INVALID_ARGUMENT", 400, 3},
+	{ErrNotAllowed, "UNAUTHORIZED", 403, 7},
+	{ErrUnauthenticated, "UNAUTHENTICATED", 401, 16},
+	{ErrConflict, "CONFLICT", 409, 10},
+	{ErrUnavailable, "BACKEND_UNAVAILABLE", 503, 14},
+	{ErrNotFound, "NOT_FOUND", 404, 5},
+	{ErrTooLarge, "TOO_LARGE", 413, 8},
+	{ErrRateLimited, "RATE_LIMITED", 429, 8},
 }
 
 // ErrorKinds returns the whole table.

@@ -48,11 +48,13 @@ func TestLeadershipStopsThenIsOver(t *testing.T) {
 	})
 }
 
+type testKey struct{}
+
 func TestLeadershipCarriesItsToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, tenure := newLeadership(&jumpClock{})
 		defer tenure.End(errors.New("test over"))
-		child := context.WithValue(l.Context(), struct{}{}, 1)
+		child := context.WithValue(l.Context(), testKey{}, 1)
 		if token, ok := baton.TokenFrom(child); !ok || token != l.Token() || token.Term != l.Term() {
 			t.Fatalf("the context carries %v, %v", token, ok)
 		}

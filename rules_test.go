@@ -3,6 +3,7 @@ package baton_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -212,9 +213,9 @@ func TestSilenceIsNotALoss(t *testing.T) {
 		clock := &jumpClock{}
 		mem := newMem(t, clock)
 		h := &hooks{Store: mem}
-		silent := false
+		var silent atomic.Bool
 		h.onRenew = func(_ int, call func() (baton.Lease, error)) (baton.Lease, error) {
-			if silent {
+			if silent.Load() {
 				return baton.Lease{}, errNoReply
 			}
 			return call()
@@ -225,15 +226,15 @@ func TestSilenceIsNotALoss(t *testing.T) {
 		}
 		l := mustCampaign(t, newElector(t, h, "a", clock))
 		for i := range 20 {
-			silent = true
+			silent.Store(true)
 			time.Sleep(advice.SurvivesOutage - testTTL/9) // one retry must fall behind it
 			if !l.Valid() || l.Context().Err() != nil {
 				t.Fatalf("outage %d ended the leadership: %v", i, l.Cause())
 			}
-			silent = false
+			silent.Store(false)
 			time.Sleep(testTTL/2 + time.Duration(i)*100*time.Millisecond)
 		}
-		silent = true
+		silent.Store(true)
 		<-l.Context().Done()
 		lease := get(t, mem)
 		if !l.Valid() || lease.Remaining < testMargin+testGrace {

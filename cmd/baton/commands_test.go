@@ -145,9 +145,9 @@ func TestTransfer(t *testing.T) {
 	won := leader.event(t)
 	run(t, "transfer", "g", "node-9", "--server", s.url).wants(t, 6)
 
-	early, chosen := campaign(t, s, "g", "node-2", "--ttl", "6s"), (*process)(nil)
+	early := campaign(t, s, "g", "node-2", "--ttl", "6s")
 	inLine(t, s, "g", "node-2")
-	chosen = campaign(t, s, "g", "node-3", "--ttl", "6s")
+	chosen := campaign(t, s, "g", "node-3", "--ttl", "6s")
 	inLine(t, s, "g", "node-3")
 	run(t, "transfer", "g", "node-3", "--server", s.url, "--reason", "to the bigger machine").wants(t, 0)
 	if code := leader.wait(); code != 3 {

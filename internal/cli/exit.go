@@ -59,6 +59,21 @@ type quietError struct{ code int }
 
 func (e *quietError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
 
+// exitByKind has every kind of error.
+var exitByKind = map[error]int{
+	baton.ErrInvalidArgument: exitUsage,
+	baton.ErrInvalidTTL:      exitUsage,
+	baton.ErrTooLarge:        exitUsage,
+	baton.ErrNotLeader:       exitNotLeader,
+	baton.ErrNotFound:        exitNotFound,
+	baton.ErrUnavailable:     exitUnavailable,
+	baton.ErrRateLimited:     exitUnavailable,
+	baton.ErrConflict:        exitConflict,
+	baton.ErrHeld:            exitConflict,
+	baton.ErrNotAllowed:      exitDenied,
+	baton.ErrUnauthenticated: exitDenied,
+}
+
 // exitCode finds the code for err.
 func exitCode(err error) int {
 	var quiet *quietError
@@ -72,20 +87,7 @@ func exitCode(err error) int {
 		return exitUsage
 	}
 	if kind, ok := baton.KindOf(err); ok {
-		switch kind.Err {
-		case baton.ErrNotLeader:
-			return exitNotLeader
-		case baton.ErrInvalidArgument, baton.ErrInvalidTTL, baton.ErrTooLarge:
-			return exitUsage
-		case baton.ErrNotFound:
-			return exitNotFound
-		case baton.ErrUnavailable, baton.ErrRateLimited:
-			return exitUnavailable
-		case baton.ErrConflict, baton.ErrHeld:
-			return exitConflict
-		case baton.ErrNotAllowed, baton.ErrUnauthenticated:
-			return exitDenied
-		}
+		return exitByKind[kind.Err]
 	}
 	if errors.Is(err, context.Canceled) {
 		return exitInterrupted

@@ -308,5 +308,5 @@ func (c *Client) sleep(ctx context.Context, d time.Duration) error {
 
 // jitter draws from the upper half of d.
 func jitter(d time.Duration) time.Duration {
-	return d/2 + rand.N(d/2+1) //nolint:gosec // nothing secret about it
+	return d/2 + rand.N(d/2+1)
 }

@@ -106,6 +106,18 @@ func (r *Record) Successor(id string) string {
 	return ""
 }
 
+// Successors yields every vacant group for which one is named, in no particular order. The
+// record must not be changed meanwhile.
+func (r *Record) Successors() iter.Seq2[string, string] {
+	return func(yield func(group, node string) bool) {
+		for id, g := range r.groups {
+			if g.holder == nil && g.successor != "" && !yield(id, g.successor) {
+				return
+			}
+		}
+	}
+}
+
 // State describes a group as an event, for a watch that begins. Its time is
 // when the group came into this state.
 func (r *Record) State(id string) baton.Event {

@@ -1,0 +1,93 @@
+package raftstore
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/hashicorp/raft"
+)
+
+// admission keeps a server from voting that has forgotten its votes.
+//
+// A server whose disk was wiped may have voted before, and may have confirmed
+// entries that it no longer has. If it came back under its name, a
+// majority could be made of servers that have forgotten what a majority decided. So every
+// server has, beside its name, a mark that it drew when its directory was
+// made; and every other one remembers the mark under which it admitted that
+// name. The same name with another mark is refused.
+type admission struct {
+	path string
+
+	mu       sync.Mutex
+	admitted map[string]string // server id -> mark
+}
+
+// errForgotten: the name is taken by a server that had another disk.
+var errForgotten = errors.New("this server was part of the cluster before, with data that it no longer has")
+
+func openAdmission(dir string) (*admission, error) {
+	a := &admission{path: filepath.Join(dir, "admitted.json"), admitted: map[string]string{}}
+	b, err := os.ReadFile(a.path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return a, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read who was admitted: %w", err)
+	}
+	if err := json.Unmarshal(b, &a.admitted); err != nil {
+		return nil, fmt.Errorf("read who was admitted, %s: %w", a.path, err)
+	}
+	return a, nil
+}
+
+// admit records the mark of a server, durably, before it returns nil.
+func (a *admission) admit(id, mark string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch known, ok := a.admitted[id]; {
+	case ok && known == mark:
+		return nil
+	case ok:
+		return errForgotten
+	}
+	a.admitted[id] = mark
+	if err := a.save(); err != nil {
+		delete(a.admitted, id)
+		return err
+	}
+	return nil
+}
+
+// keepOnly forgets servers that were removed from the cluster: they may come
+// back empty, and are then added like new ones.
+func (a *admission) keepOnly(c raft.Configuration) {
+	if a == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	before := len(a.admitted)
+	for id := range a.admitted {
+		if !slices.ContainsFunc(c.Servers, func(s raft.Server) bool { return string(s.ID) == id }) {
+			delete(a.admitted, id)
+		}
+	}
+	if len(a.admitted) != before {
+		// If this fails the server stays refused until the next change: the safe side.
+		_ = a.save()
+	}
+}
+
+func (a *admission) save() error {
+	b, err := json.MarshalIndent(a.admitted, "", "  ")
+	if err != nil {
+		return err
+	}
+	return writeFile(a.path, b)
+}

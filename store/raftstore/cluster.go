@@ -1,0 +1,167 @@
+package raftstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"baton"
+)
+
+// Member is one server of the cluster.
+type Member struct {
+	ID      string
+	Address string
+	Voter   bool
+	Leader  bool
+	// Applied is the last entry that it has applied; Reached is false if it did not answer.
+	Applied uint64
+	Reached bool
+	// Hash is that of its state at Applied: equal on all servers that have applied the same.
+	Hash string
+}
+
+// Status is the cluster as this server sees it.
+type Status struct {
+	Server   string
+	Cluster  string
+	RaftTerm uint64
+	State    string
+	// Serving: this server leads the cluster and answers, or passes on to one that does.
+	Leader      string
+	LastContact time.Duration
+	Commit      uint64
+	Applied     uint64
+	LastLog     uint64
+	Leases      int
+	Served      uint64
+	Forwarded   uint64
+	Rounds      Steps
+	Commits     Steps
+	Members     []Member
+}
+
+// progress is what a server tells the others about itself.
+type progress struct {
+	Applied uint64
+	Hash    string
+}
+
+func (s *Store) progressNow() progress {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return progress{Applied: s.applied, Hash: fmt.Sprintf("%x", s.record.Hash())}
+}
+
+func (s *Store) serveProgress(w http.ResponseWriter) {
+	_ = json.NewEncoder(w).Encode(s.progressNow())
+}
+
+// Status asks all servers how far they are.
+func (s *Store) Status(ctx context.Context) (Status, error) {
+	config, _, err := s.configuration()
+	if err != nil {
+		return Status{}, err
+	}
+	_, leader := s.raft.LeaderWithID()
+	s.mu.Lock()
+	st := Status{
+		Server: s.cfg.ID, Cluster: s.cluster, RaftTerm: s.raft.CurrentTerm(), State: s.raft.State().String(),
+		Leader: string(leader), Commit: s.raft.CommitIndex(), Applied: s.applied, LastLog: s.raft.LastIndex(),
+		Served: s.metrics.served.Load(), Forwarded: s.metrics.forwarded.Load(),
+		Rounds: s.metrics.rounds.read(), Commits: s.metrics.commits.read(),
+	}
+	for range s.record.Leases() {
+		st.Leases++
+	}
+	s.mu.Unlock()
+	if contact := s.raft.LastContact(); !contact.IsZero() && st.State != raft.Leader.String() {
+		st.LastContact = time.Since(contact)
+	}
+	for _, server := range config.Servers {
+		m := Member{ID: string(server.ID), Address: string(server.Address), Voter: server.Suffrage == raft.Voter, Leader: server.ID == leader}
+		if p, err := s.progressOf(ctx, server); err == nil {
+			m.Reached, m.Applied, m.Hash = true, p.Applied, p.Hash
+		}
+		st.Members = append(st.Members, m)
+	}
+	return st, nil
+}
+
+func (s *Store) progressOf(ctx context.Context, server raft.Server) (progress, error) {
+	if server.ID == s.id() {
+		return s.progressNow(), nil
+	}
+	over, ok := s.peers.(*httpPeers)
+	if !ok {
+		return progress{}, errors.New("no way to ask")
+	}
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	body, err := over.post(ctx, string(server.Address), "/progress", nil)
+	if err != nil {
+		return progress{}, err
+	}
+	var p progress
+	return p, json.Unmarshal(body, &p)
+}
+
+// Ready is nil while requests are served: here, or by a leader that this server can reach.
+func (s *Store) Ready(ctx context.Context) error {
+	_, err := s.do(ctx, request{Op: "get", Group: "baton-readiness"})
+	return err
+}
+
+// Add makes a server part of the cluster: without a vote until it has caught
+// up, then with one. It must be called on the server that leads the cluster.
+func (s *Store) Add(ctx context.Context, id, address string) error {
+	if err := baton.ValidateID("server id", id); err != nil {
+		return err
+	}
+	config, _, err := s.configuration()
+	if err != nil {
+		return err
+	}
+	if len(config.Servers) >= maxServers {
+		return &baton.ConflictError{Reason: "full", Message: fmt.Sprintf("the cluster has %d servers already", len(config.Servers))}
+	}
+	server := raft.Server{ID: raft.ServerID(id), Address: raft.ServerAddress(address)}
+	if err := s.change("add", s.raft.AddNonvoter(server.ID, server.Address, 0, s.cfg.ElectionTimeout)); err != nil {
+		return err
+	}
+	target := s.raft.CommitIndex()
+	for {
+		p, err := s.progressOf(ctx, server)
+		if err == nil && p.Applied >= target {
+			break
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return fmt.Errorf("server %s is in the cluster without a vote and has not caught up: %w", id, ctx.Err())
+		}
+	}
+	return s.change("add", s.raft.AddVoter(server.ID, server.Address, 0, s.cfg.ElectionTimeout))
+}
+
+// Remove takes a server out of the cluster. It must be called on the server that leads the cluster.
+func (s *Store) Remove(_ context.Context, id string) error {
+	return s.change("remove", s.raft.RemoveServer(raft.ServerID(id), 0, s.cfg.ElectionTimeout))
+}
+
+func (s *Store) change(op string, f raft.IndexFuture) error {
+	err := f.Error()
+	if errors.Is(err, raft.ErrNotLeader) {
+		address, id := s.raft.LeaderWithID()
+		return &baton.ConflictError{Reason: "not_raft_leader", Message: fmt.Sprintf("only the server that leads the cluster can do that: ask %s at %s", id, address)}
+	}
+	if err != nil {
+		return unavailable(op, err)
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package raftstore
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/hashicorp/raft"
+
+	"baton"
+	"baton/internal/feed"
+	"baton/internal/leasefsm"
+)
+
+// errDeposed is the result of commands that were committed in a later raft
+// term than they were decided in. Nothing was changed.
+var errDeposed = errors.New("the raft leader that proposed it was deposed")
+
+// machine is the replicated state as raft sees it. It shares the store's lock,
+// so that a reign finds deadlines and record in step.
+type machine struct{ s *Store }
+
+var (
+	_ raft.FSM                = machine{}
+	_ raft.ConfigurationStore = machine{}
+)
+
+// applied is what raft hands back to whoever proposed an entry.
+type applied struct {
+	results []leasefsm.Result // one for each command
+	err     error             // errDeposed
+}
+
+// Apply carries out one entry and returns an applied.
+func (m machine) Apply(log *raft.Log) any {
+	e, err := decodeEntry(log.Data)
+	if err != nil {
+		// Replicas that skip what they do not understand stop being replicas.
+		panic(fmt.Sprintf("raftstore: entry %d: %v", log.Index, err))
+	}
+	s := m.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	defer s.advance(log.Index)
+	if e.term != log.Term {
+		return applied{err: errDeposed}
+	}
+	if e.cluster != "" && s.cluster == "" {
+		s.cluster = e.cluster
+		s.feed.Reset(s.cluster, feed.Position{Index: log.Index})
+	}
+	results := make([]leasefsm.Result, len(e.commands))
+	offset := uint64(0)
+	for i, c := range e.commands {
+		results[i] = s.record.Apply(c)
+		for _, event := range results[i].Events {
+			offset++
+			s.feed.Publish(feed.Position{Index: log.Index, Offset: offset}, event)
+			if s.reign != nil && s.reign.term == log.Term {
+				s.reign.follow(event, results[i].Lease)
+			}
+		}
+	}
+	return applied{results: results}
+}
+
+// StoreConfiguration is told of every change of the cluster's members.
+func (m machine) StoreConfiguration(index uint64, c raft.Configuration) {
+	m.s.mu.Lock()
+	defer m.s.mu.Unlock()
+	m.s.advance(index)
+	m.s.admission.keepOnly(c)
+}
+
+// advance tells whoever waits for an entry that it has been applied.
+func (s *Store) advance(index uint64) {
+	s.applied = index
+	close(s.progress)
+	s.progress = make(chan struct{})
+}
+
+const snapshotVersion = 1
+
+// Snapshot copies the state. It is encoded under the lock: that costs about
+// half a microsecond for each group.
+func (m machine) Snapshot() (raft.FSMSnapshot, error) {
+	s := m.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := []byte{snapshotVersion}
+	b = binary.AppendUvarint(b, s.applied)
+	b = binary.AppendUvarint(b, uint64(len(s.cluster)))
+	b = append(b, s.cluster...)
+	return snapshot(append(b, s.record.Snapshot()...)), nil
+}
+
+// Restore replaces the state.
+func (m machine) Restore(from io.ReadCloser) error {
+	defer from.Close()
+	b, err := io.ReadAll(from)
+	if err != nil {
+		return fmt.Errorf("read snapshot: %w", err)
+	}
+	if len(b) == 0 || b[0] != snapshotVersion {
+		return fmt.Errorf("snapshot of an unknown version: this program knows version %d", snapshotVersion)
+	}
+	r := reader{b: b[1:]}
+	index, cluster := r.uint(), string(r.bytes())
+	if r.bad {
+		return errors.New("malformed snapshot")
+	}
+	record, err := leasefsm.Restore(r.b)
+	if err != nil {
+		return fmt.Errorf("restore snapshot: %w", err)
+	}
+	s := m.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.record, s.cluster = record, cluster
+	s.feed.Reset(cluster, feed.Position{Index: index})
+	s.advance(index)
+	return nil
+}
+
+type snapshot []byte
+
+func (b snapshot) Persist(sink raft.SnapshotSink) error {
+	if _, err := sink.Write(b); err != nil {
+		return errors.Join(fmt.Errorf("write snapshot: %w", err), sink.Cancel())
+	}
+	return sink.Close()
+}
+
+func (snapshot) Release() {}
+
+// follow keeps deadlines and line in step with the record.
+func (r *reign) follow(e baton.Event, lease baton.Lease) {
+	switch e.Type {
+	case baton.LeaderChanged:
+		now := r.s.clock.Now()
+		r.deadlines.Arm(e.Group, e.Term, lease.TTL, now)
+		r.line.Granted(e.Group, baton.Candidate{NodeID: e.NodeID, InstanceID: e.InstanceID})
+		r.setAlarm(now)
+	case baton.LeaderLost:
+		r.deadlines.Drop(e.Group, e.Term)
+		r.line.Open(e.Group, r.s.record.Successor(e.Group), 0)
+	}
+}

@@ -1,0 +1,381 @@
+package raftstore
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"baton"
+	"baton/internal/leasefsm"
+)
+
+// The methods of a reign are the store's, on the server that leads the
+// cluster. Each looks at the record under the lock, does what needs doing
+// without it, and looks again before it answers.
+
+// under runs f under the lock if the reign still stands.
+func (r *reign) under(op string, f func(now time.Duration) error) error {
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	if r.s.reign != r {
+		return unavailable(op, errReignOver)
+	}
+	now := r.s.clock.Now()
+	r.lapse(now)
+	defer r.setAlarm(now)
+	return f(now)
+}
+
+// confirmed makes what is read afterwards linearizable: a round, and
+// everything that was committed when it was asked for has been applied.
+func (r *reign) confirmed(ctx context.Context, op string) error {
+	committed := r.s.raft.CommitIndex()
+	if err := r.rounds.confirm(ctx); err != nil {
+		r.s.kick()
+		return unavailable(op, err)
+	}
+	if err := r.s.awaitApplied(ctx, committed); err != nil {
+		return unavailable(op, err)
+	}
+	return nil
+}
+
+// settled waits for the fate of an ending that is under way.
+func (r *reign) settled(ctx context.Context, op string, fate <-chan struct{}) error {
+	select {
+	case <-fate:
+		return nil
+	case <-ctx.Done():
+		return unavailable(op, ctx.Err())
+	}
+}
+
+// errEnding tells a method to wait for this and to look again.
+type errEnding struct{ fate <-chan struct{} }
+
+func (*errEnding) Error() string { return "the leadership is being ended" }
+
+// open reports whether a leadership that the record shows can still be acted
+// on: its end has not been proposed. Called under s.mu after lapse.
+func (r *reign) open(group string) error {
+	if fate, ok := r.endings[group]; ok {
+		return &errEnding{fate}
+	}
+	return nil
+}
+
+// errAgain tells a method that what it saw first was no longer so when it was
+// about to answer.
+var errAgain = errors.New("the state changed meanwhile")
+
+// repeat calls try until it has an answer.
+func (r *reign) repeat(ctx context.Context, op string, try func() error) error {
+	for {
+		err := try()
+		var ending *errEnding
+		switch {
+		case errors.As(err, &ending):
+			if err := r.settled(ctx, op, ending.fate); err != nil {
+				return err
+			}
+		case !errors.Is(err, errAgain):
+			return err
+		case ctx.Err() != nil:
+			return unavailable(op, ctx.Err())
+		}
+	}
+}
+
+func (r *reign) get(ctx context.Context, group string) (lease baton.Lease, err error) {
+	if err := r.confirmed(ctx, "get"); err != nil {
+		return baton.Lease{}, err
+	}
+	err = r.under("get", func(now time.Duration) error {
+		// One that is past its deadline and not yet recorded as ended is held, with nothing left.
+		lease = r.withRemaining(r.s.record.Get(group), now)
+		return nil
+	})
+	return lease, err
+}
+
+func (r *reign) renew(ctx context.Context, id baton.LeaseID, extend time.Duration) (lease baton.Lease, err error) {
+	err = r.repeat(ctx, "renew", func() error {
+		lease, err = r.renewOnce(ctx, id, extend)
+		return err
+	})
+	return lease, err
+}
+
+func (r *reign) renewOnce(ctx context.Context, id baton.LeaseID, extend time.Duration) (lease baton.Lease, err error) {
+	const op = "renew"
+	longer, over := false, false
+	err = r.under(op, func(now time.Duration) error {
+		held, refused := r.s.record.Leadership(id)
+		if refused != nil {
+			over = true
+			return nil
+		}
+		if err := r.open(id.Group); err != nil {
+			return err
+		}
+		if longer = extend > held.TTL && held.Ending == nil; longer || held.Ending != nil {
+			return nil
+		}
+		return r.postpone(id, extend, now)
+	})
+	switch {
+	case err != nil:
+		return baton.Lease{}, err
+	case over:
+		return baton.Lease{}, r.refuse(ctx, op, func() error {
+			_, err := r.s.record.Leadership(id)
+			return err
+		})
+	case longer:
+		// The commit confirms the reign.
+		if result := r.commit(ctx, op, leasefsm.Extend{ID: id, TTL: extend}); result.Err != nil {
+			return baton.Lease{}, r.filled(result.Err)
+		}
+	default:
+		if err := r.confirmed(ctx, op); err != nil {
+			return baton.Lease{}, err
+		}
+	}
+	// Whatever has ended it since closed it first, and is found here.
+	err = r.under(op, func(now time.Duration) error {
+		held, err := r.s.record.Leadership(id)
+		if err != nil {
+			return r.fill(err, now)
+		}
+		if err := r.open(id.Group); err != nil {
+			return err
+		}
+		if longer && held.Ending == nil {
+			if err := r.postpone(id, extend, now); err != nil {
+				return err
+			}
+		}
+		lease = r.withRemaining(held, now)
+		return nil
+	})
+	return lease, err
+}
+
+// postpone moves a deadline. One that is closed although nobody is ending the
+// leadership was closed by an ending of which nobody knows what became of it.
+func (r *reign) postpone(id baton.LeaseID, extend, now time.Duration) error {
+	if _, err := r.deadlines.Renew(id.Group, id.Term, extend, now); err != nil {
+		return unavailable("renew", err)
+	}
+	return nil
+}
+
+// refuse answers "no" from state that has been confirmed. If the state says
+// otherwise by then, the question has to be asked again.
+func (r *reign) refuse(ctx context.Context, op string, refusal func() error) error {
+	if err := r.confirmed(ctx, op); err != nil {
+		return err
+	}
+	return r.under(op, func(now time.Duration) error {
+		if err := refusal(); err != nil {
+			return r.fill(err, now)
+		}
+		return errAgain
+	})
+}
+
+func (r *reign) acquire(ctx context.Context, group string, c baton.Candidate, ttl time.Duration) (lease baton.Lease, err error) {
+	err = r.repeat(ctx, "acquire", func() error {
+		lease, err = r.acquireOnce(ctx, group, c, ttl)
+		return err
+	})
+	return lease, err
+}
+
+func (r *reign) acquireOnce(ctx context.Context, group string, c baton.Candidate, ttl time.Duration) (baton.Lease, error) {
+	const op = "acquire"
+	var mine baton.LeaseID
+	refused := false
+	err := r.under(op, func(time.Duration) error {
+		lease := r.s.record.Get(group)
+		if lease.Held() {
+			if err := r.open(group); err != nil {
+				return err
+			}
+		}
+		if lease.HeldBy(c) {
+			mine = lease.ID()
+			return nil
+		}
+		refused = r.refusal(group, c) != nil
+		return nil
+	})
+	switch {
+	case err != nil:
+		return baton.Lease{}, err
+	case mine.Term != 0:
+		return r.renewOnce(ctx, mine, ttl)
+	case refused:
+		return baton.Lease{}, r.refuse(ctx, op, func() error { return r.refusal(group, c) })
+	}
+	result := r.commit(ctx, op, leasefsm.Acquire{Group: group, Candidate: c, TTL: ttl, Stamp: stamp()})
+	switch {
+	case result.Err != nil:
+		return baton.Lease{}, r.filled(result.Err)
+	case !result.Granted:
+		// Another request of this instance was faster.
+		return r.renewOnce(ctx, result.Lease.ID(), ttl)
+	}
+	var lease baton.Lease
+	err = r.under(op, func(now time.Duration) error {
+		held, err := r.s.record.Leadership(result.Lease.ID())
+		if err != nil {
+			return r.fill(err, now)
+		}
+		if err := r.open(group); err != nil {
+			return err
+		}
+		lease = r.withRemaining(held, now)
+		return nil
+	})
+	if errors.Is(err, baton.ErrNotLeader) {
+		// Granted, and over already: there is nothing to hand out.
+		return baton.Lease{}, unavailable(op, err)
+	}
+	return lease, err
+}
+
+// refusal is why c cannot have the group now. Called under s.mu.
+func (r *reign) refusal(group string, c baton.Candidate) error {
+	if err := r.s.record.Refusal(group, c); err != nil {
+		return err
+	}
+	turn, left, kept := r.line.TurnOf(group)
+	if !kept || turn.NodeID == c.NodeID && (turn.InstanceID == c.InstanceID || turn.InstanceID == "") {
+		return nil
+	}
+	if lease := r.s.record.Get(group); !lease.Held() {
+		return &baton.HeldError{Lease: lease, RetryAfter: left}
+	}
+	return nil
+}
+
+func (r *reign) release(ctx context.Context, id baton.LeaseID) error {
+	return r.repeat(ctx, "release", func() error {
+		return r.finish(ctx, "release", leasefsm.Release{ID: id, Stamp: stamp()}, func() (baton.Term, error) {
+			_, err := r.s.record.Leadership(id)
+			return id.Term, err
+		}, id.Group)
+	})
+}
+
+// finish proposes a command that ends the leadership that find finds.
+func (r *reign) finish(ctx context.Context, op string, c leasefsm.Command, find func() (baton.Term, error), group string) error {
+	var settle func(error)
+	refused := false
+	err := r.under(op, func(time.Duration) error {
+		term, err := find()
+		if err != nil {
+			refused = true
+			return nil
+		}
+		if settle = r.closed(group, term); settle != nil {
+			return nil
+		}
+		if err := r.open(group); err != nil {
+			return err
+		}
+		return unavailable(op, leasefsm.ErrClosed)
+	})
+	switch {
+	case err != nil:
+		return err
+	case refused:
+		return r.refuse(ctx, op, func() error { _, err := find(); return err })
+	}
+	select {
+	case result := <-r.propose(c, settle):
+		return r.filled(result.Err)
+	case <-ctx.Done():
+		return unavailable(op, ctx.Err())
+	}
+}
+
+func (r *reign) endLeadership(ctx context.Context, group string, term baton.Term, e baton.Ending) error {
+	command := leasefsm.End{Group: group, Term: term, Ending: e, Stamp: stamp()}
+	find := func() (baton.Term, error) {
+		lease := r.s.record.Get(group)
+		if !lease.Held() || lease.Term != term {
+			return 0, &baton.NotLeaderError{ID: baton.LeaseID{Group: group, Term: term}, Current: &lease}
+		}
+		if e.Successor != "" && !r.line.InLine(group, e.Successor) {
+			return 0, &baton.ConflictError{Reason: baton.ConflictNotInLine, Message: "node " + e.Successor + " does not wait for group " + group + ": it cannot succeed"}
+		}
+		return term, nil
+	}
+	return r.repeat(ctx, "end", func() error {
+		if e.Immediate {
+			return r.finish(ctx, "end", command, find, group)
+		}
+		// A gentle ending ends nothing by itself: renewals that come before its commit count,
+		// those after it do not extend.
+		refused := false
+		err := r.under("end", func(time.Duration) error {
+			_, err := find()
+			refused = err != nil
+			if refused {
+				return nil
+			}
+			return r.open(group)
+		})
+		switch {
+		case err != nil:
+			return err
+		case refused:
+			return r.refuse(ctx, "end", func() error { _, err := find(); return err })
+		}
+		return r.filled(r.commit(ctx, "end", command).Err)
+	})
+}
+
+func (r *reign) await(ctx context.Context, group string, c baton.Candidate) error {
+	mine := false
+	err := r.under("await", func(time.Duration) error {
+		mine = r.s.record.Get(group).HeldBy(c)
+		return nil
+	})
+	if err != nil || mine {
+		return err
+	}
+	return r.line.Await(ctx, group, c)
+}
+
+func (r *reign) withRemaining(l baton.Lease, now time.Duration) baton.Lease {
+	if l.Held() {
+		l.Remaining = r.deadlines.Remaining(l.Group, l.Term, now)
+	}
+	return l
+}
+
+// fill completes a refusal of the record, which knows no clock. Called under s.mu.
+func (r *reign) fill(err error, now time.Duration) error {
+	var held *baton.HeldError
+	var not *baton.NotLeaderError
+	switch {
+	case errors.As(err, &held) && held.Lease.Held():
+		held.Lease = r.withRemaining(held.Lease, now)
+		held.RetryAfter = held.Lease.Remaining
+	case errors.As(err, &not) && not.Current != nil:
+		*not.Current = r.withRemaining(*not.Current, now)
+	}
+	return err
+}
+
+func (r *reign) filled(err error) error {
+	if err == nil {
+		return nil
+	}
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	return r.fill(err, r.s.clock.Now())
+}

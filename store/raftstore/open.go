@@ -1,0 +1,181 @@
+package raftstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"sort"
+	"strings"
+	"time"
+
+	"github.com/hashicorp/raft"
+	wal "github.com/hashicorp/raft-wal"
+)
+
+// Open starts a server on its data directory and its peer port. In a cluster
+// of several it returns when all of them have been heard of once: until then
+// this server cannot know whether it may vote. ctx bounds that wait.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("raft store: %w", err)
+	}
+	var undo []func() error
+	fail := func(err error) (*Store, error) {
+		for _, f := range slices.Backward(undo) {
+			err = errors.Join(err, f())
+		}
+		return nil, fmt.Errorf("raft store: %w", err)
+	}
+	id, unlock, err := openDir(cfg.Dir, cfg.ID)
+	if err != nil {
+		return fail(err)
+	}
+	undo = append(undo, unlock)
+	admission, err := openAdmission(cfg.Dir)
+	if err != nil {
+		return fail(err)
+	}
+	logger := raftLogger(cfg.Logger.With("server", cfg.ID))
+	logs, err := wal.Open(cfg.Dir, wal.WithLogger(logger))
+	if err != nil {
+		return fail(fmt.Errorf("open the log in %s: %w", cfg.Dir, err))
+	}
+	undo = append(undo, logs.Close)
+	snapshots, err := raft.NewFileSnapshotStoreWithLogger(filepath.Join(cfg.Dir, "snapshots"), 2, logger)
+	if err != nil {
+		return fail(fmt.Errorf("open snapshots: %w", err))
+	}
+	begun, err := raft.HasExistingState(logs, logs, snapshots)
+	if err != nil {
+		return fail(fmt.Errorf("read the log: %w", err))
+	}
+	cached, err := raft.NewLogCache(4096, logs)
+	if err != nil {
+		return fail(err)
+	}
+
+	port, err := listen(cfg.Listen, cfg.address(), cfg.Logger)
+	if err != nil {
+		return fail(err)
+	}
+	undo = append(undo, port.Close)
+	handler := &peerHandler{admission: admission, begun: begun}
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug)}
+	go func() { _ = server.Serve(port.http) }() // ends with its listener
+	undo = append(undo, server.Close)
+	peers := newHTTPPeers()
+	undo = append(undo, func() error { peers.close(); return nil })
+
+	p := parts{
+		logs: cached, stable: logs, snapshots: snapshots, peers: peers, admission: admission,
+	}
+	if !begun && !cfg.Join {
+		if p.bootstrap, err = cfg.begin(ctx, id, peers); err != nil {
+			return fail(err)
+		}
+	}
+	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		Stream: raftStream{port.raft, name(cfg.address())}, MaxPool: 8, Timeout: 5 * time.Second, Logger: logger,
+	})
+	undo = append(undo, transport.Close)
+	p.transport = plainHeartbeats{transport}
+	s, err := start(cfg, p)
+	if err != nil {
+		return fail(err)
+	}
+	s.teardown = undo
+	handler.set(s)
+	return s, nil
+}
+
+// begin is what an empty server does before it may vote: it is admitted by
+// every server of its cluster, under the mark of its directory. If none of
+// them has begun, the cluster begins with all of them.
+func (c Config) begin(ctx context.Context, id identity, peers *httpPeers) ([]raft.Server, error) {
+	if len(c.Cluster) == 0 {
+		return []raft.Server{{ID: raft.ServerID(c.ID), Address: raft.ServerAddress(c.address())}}, nil
+	}
+	ids := slices.Sorted(maps.Keys(c.Cluster))
+	begun := false
+	for _, other := range ids {
+		if other == c.ID {
+			continue
+		}
+		has, err := c.admittedBy(ctx, other, id, peers)
+		if err != nil {
+			return nil, err
+		}
+		begun = begun || has
+	}
+	if begun {
+		return nil, nil // the leader will send this one everything
+	}
+	servers := make([]raft.Server, 0, len(ids))
+	for _, id := range ids {
+		servers = append(servers, raft.Server{ID: raft.ServerID(id), Address: raft.ServerAddress(c.Cluster[id])})
+	}
+	return servers, nil
+}
+
+// admittedBy asks one server until it answers. Silence means to wait.
+func (c Config) admittedBy(ctx context.Context, other string, id identity, peers *httpPeers) (begun bool, err error) {
+	address := c.Cluster[other]
+	var said time.Time
+	for {
+		attempt, cancel := context.WithTimeout(ctx, time.Second)
+		begun, err := peers.admit(attempt, address, admitRequest{ID: c.ID, Mark: id.Mark})
+		cancel()
+		switch {
+		case err == nil:
+			return begun, nil
+		case errors.Is(err, errForgotten):
+			return false, fmt.Errorf("%w: server %q knows %q with another data directory. If its data is lost, take it out of the cluster and add it anew:\n  baton cluster remove %s\n  baton cluster add %s=%s\nthen start it with --join",
+				errForgotten, other, c.ID, c.ID, c.ID, c.Cluster[c.ID])
+		case ctx.Err() != nil:
+			return false, fmt.Errorf("waiting for server %q at %s: %w", other, address, ctx.Err())
+		}
+		if time.Since(said) > 5*time.Second {
+			said = time.Now()
+			c.Logger.Info("waiting for a server of the cluster before taking part", "server", c.ID, "waiting_for", other, "address", address)
+		}
+		select {
+		case <-time.After(200 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// ParseCluster reads "s1=host:7402,s2=host:7402".
+func ParseCluster(text string) (map[string]string, error) {
+	cluster := map[string]string{}
+	for part := range strings.SplitSeq(text, ",") {
+		if strings.TrimSpace(part) == "" {
+			continue
+		}
+		id, address, ok := strings.Cut(strings.TrimSpace(part), "=")
+		if !ok || id == "" || address == "" {
+			return nil, fmt.Errorf("cluster: %q is not of the form id=host:port", part)
+		}
+		if _, twice := cluster[id]; twice {
+			return nil, fmt.Errorf("cluster: server %q stands twice", id)
+		}
+		cluster[id] = address
+	}
+	return cluster, nil
+}
+
+// FormatCluster is the inverse of ParseCluster.
+func FormatCluster(cluster map[string]string) string {
+	var list []string
+	for id, address := range cluster {
+		list = append(list, id+"="+address)
+	}
+	sort.Strings(list)
+	return strings.Join(list, ",")
+}

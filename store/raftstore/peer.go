@@ -1,0 +1,325 @@
+package raftstore
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// The peer port carries two kinds of connections, told apart by their first
+// byte: raft's own, and HTTP for what servers ask each other beside it.
+
+const raftByte = 0x00 // no HTTP method begins with it
+
+// peerPort listens for both.
+type peerPort struct {
+	listener net.Listener
+	address  raft.ServerAddress
+	log      *slog.Logger
+	raft     *connQueue
+	http     *connQueue
+	owned    sync.WaitGroup
+}
+
+func listen(address, advertise string, log *slog.Logger) (*peerPort, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("peer port: %w", err)
+	}
+	p := &peerPort{listener: l, address: raft.ServerAddress(advertise), log: log, raft: newConnQueue(l.Addr()), http: newConnQueue(l.Addr())}
+	p.owned.Go(p.accept)
+	return p, nil
+}
+
+func (p *peerPort) accept() {
+	for {
+		conn, err := p.listener.Accept()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			p.log.Warn("peer port", "err", err)
+			time.Sleep(10 * time.Millisecond) // out of descriptors, most likely: let some go
+			continue
+		}
+		p.owned.Go(func() { p.sort(conn) })
+	}
+}
+
+func (p *peerPort) sort(conn net.Conn) {
+	r := bufio.NewReader(conn)
+	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+	first, err := r.Peek(1)
+	if err != nil {
+		_ = conn.Close()
+		return
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	if first[0] == raftByte {
+		_, _ = r.Discard(1)
+		p.raft.put(peekedConn{conn, r})
+		return
+	}
+	p.http.put(peekedConn{conn, r})
+}
+
+func (p *peerPort) Close() error {
+	err := p.listener.Close()
+	_ = p.raft.Close()
+	_ = p.http.Close()
+	p.owned.Wait()
+	return err
+}
+
+// peekedConn reads what was read ahead first.
+type peekedConn struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func (c peekedConn) Read(b []byte) (int, error) { return c.r.Read(b) }
+
+// connQueue is a net.Listener for one kind of connection.
+type connQueue struct {
+	address net.Addr
+	conns   chan net.Conn
+	closed  chan struct{}
+	once    sync.Once
+}
+
+func newConnQueue(address net.Addr) *connQueue {
+	return &connQueue{address: address, conns: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+func (q *connQueue) put(c net.Conn) {
+	select {
+	case q.conns <- c:
+	case <-q.closed:
+		_ = c.Close()
+	}
+}
+
+func (q *connQueue) Accept() (net.Conn, error) {
+	select {
+	case c := <-q.conns:
+		return c, nil
+	case <-q.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (q *connQueue) Close() error {
+	q.once.Do(func() { close(q.closed) })
+	return nil
+}
+
+func (q *connQueue) Addr() net.Addr { return q.address }
+
+// raftStream is the raft half of the port, as raft's transport wants it.
+type raftStream struct {
+	*connQueue
+	advertise net.Addr
+}
+
+func (s raftStream) Addr() net.Addr { return s.advertise }
+
+func (raftStream) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	conn, err := net.DialTimeout("tcp", string(address), timeout)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := conn.Write([]byte{raftByte}); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
+}
+
+// name is an address as it was configured.
+type name string
+
+func (name) Network() string  { return "tcp" }
+func (n name) String() string { return string(n) }
+
+// plainHeartbeats is raft's transport without its fast path for heartbeats,
+// which are handled beside raft's main loop there and race with it (hashicorp/raft issue 695).
+type plainHeartbeats struct{ *raft.NetworkTransport }
+
+func (plainHeartbeats) SetHeartbeatHandler(func(raft.RPC)) {}
+
+// httpPeers asks other servers over HTTP.
+type httpPeers struct{ client *http.Client }
+
+func newHTTPPeers() *httpPeers {
+	return &httpPeers{&http.Client{Transport: &http.Transport{
+		DialContext:           (&net.Dialer{Timeout: time.Second}).DialContext,
+		MaxIdleConnsPerHost:   1024,
+		IdleConnTimeout:       time.Minute,
+		ResponseHeaderTimeout: 0, // a wait in line takes as long as it takes
+		DisableCompression:    true,
+	}}}
+}
+
+func (p *httpPeers) close() { p.client.CloseIdleConnections() }
+
+func (p *httpPeers) term(ctx context.Context, address string) (uint64, error) {
+	body, err := p.post(ctx, address, "/term", nil)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseUint(string(body), 10, 64)
+}
+
+func (p *httpPeers) call(ctx context.Context, address string, q request) (response, error) {
+	b, err := json.Marshal(q)
+	if err != nil {
+		return response{}, fmt.Errorf("%s: %w", q.Op, err)
+	}
+	body, err := p.post(ctx, address, "/call", b)
+	if err != nil {
+		var refused *net.OpError
+		if errors.As(err, &refused) && refused.Op == "dial" {
+			err = &notServing{unavailable(q.Op, fmt.Errorf("the leader of the cluster does not answer: %w", err))}
+			return response{}, err
+		}
+		return response{}, unavailable(q.Op, err)
+	}
+	var a response
+	if err := json.Unmarshal(body, &a); err != nil {
+		return response{}, unavailable(q.Op, fmt.Errorf("answer of the cluster's leader: %w", err))
+	}
+	if a.Error != nil {
+		return response{}, a.Error.err(q.Op)
+	}
+	return a, nil
+}
+
+// admit asks a server to admit this one. begun tells whether the other one has data of a cluster.
+func (p *httpPeers) admit(ctx context.Context, address string, q admitRequest) (begun bool, err error) {
+	b, err := json.Marshal(q)
+	if err != nil {
+		return false, err
+	}
+	body, err := p.post(ctx, address, "/admit", b)
+	if err != nil {
+		return false, err
+	}
+	var a admitResponse
+	if err := json.Unmarshal(body, &a); err != nil {
+		return false, err
+	}
+	if a.Refused {
+		return false, errForgotten
+	}
+	return a.Begun, nil
+}
+
+type admitRequest struct{ ID, Mark string }
+
+type admitResponse struct{ Begun, Refused bool }
+
+func (p *httpPeers) post(ctx context.Context, address, path string, body []byte) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	resp, err := p.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s answered %s: %s", address, resp.Status, bytes.TrimSpace(answer))
+	}
+	return answer, nil
+}
+
+// peerHandler answers other servers. The store is nil until raft has started.
+type peerHandler struct {
+	admission *admission
+	begun     bool
+
+	mu sync.Mutex
+	s  *Store
+}
+
+func (h *peerHandler) set(s *Store) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.s = s
+}
+
+func (h *peerHandler) store() *Store {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.s
+}
+
+func (h *peerHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s := h.store()
+	switch {
+	case r.URL.Path == "/admit":
+		h.admit(w, r)
+	case s == nil:
+		http.Error(w, "starting", http.StatusServiceUnavailable)
+	case r.URL.Path == "/term":
+		_, _ = io.WriteString(w, strconv.FormatUint(s.raft.CurrentTerm(), 10))
+	case r.URL.Path == "/call":
+		s.serveCall(w, r)
+	case r.URL.Path == "/progress":
+		s.serveProgress(w)
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+func (h *peerHandler) admit(w http.ResponseWriter, r *http.Request) {
+	var q admitRequest
+	if err := json.NewDecoder(r.Body).Decode(&q); err != nil || q.ID == "" || q.Mark == "" {
+		http.Error(w, "malformed", http.StatusBadRequest)
+		return
+	}
+	a := admitResponse{Begun: h.begun || h.store() != nil}
+	switch err := h.admission.admit(q.ID, q.Mark); {
+	case errors.Is(err, errForgotten):
+		a.Refused = true
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	_ = json.NewEncoder(w).Encode(a) // the caller asks again if this is lost
+}
+
+// maxCall is far above what a request with all its limits exhausted takes.
+const maxCall = 1 << 20
+
+func (s *Store) serveCall(w http.ResponseWriter, r *http.Request) {
+	var q request
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxCall)).Decode(&q); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(s.closing, cancel)()
+	a, err := s.serve(ctx, q)
+	if err != nil {
+		a = response{Error: wireErrorOf(err)}
+	}
+	_ = json.NewEncoder(w).Encode(a) // lost with the connection: the caller's outcome is unknown
+}

@@ -1,0 +1,167 @@
+package raftstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// rounds confirms a reign: that at some moment after the question was asked, a
+// majority of the voters was still in its raft term. All that wait
+// share the next round; one that has begun helps only those it began for.
+//
+// raft.VerifyLeader would not do: it counts replies to requests that were sent before it was
+// called, and replies of servers that have no vote.
+type rounds struct {
+	cluster voters
+	term    uint64
+	timeout time.Duration
+	life    context.Context
+
+	mu      sync.Mutex
+	waiting []chan error
+	running bool
+	closed  bool
+	owned   sync.WaitGroup
+	count   func(took time.Duration, shared int, err error)
+}
+
+// voters is what a round needs of the cluster.
+type voters interface {
+	// configuration is the latest one, committed or not.
+	configuration() (raft.Configuration, uint64, error)
+	// leads reports whether this server is raft leader of exactly this term.
+	leads(term uint64) bool
+	// id is this server's own.
+	id() raft.ServerID
+	// termOf asks another server for its raft term. The answer is to this very question.
+	termOf(ctx context.Context, server raft.Server) (uint64, error)
+}
+
+var errDeposedInRound = errors.New("a voter has moved on to another raft term")
+
+// confirm returns nil if the reign was confirmed by a round that began after this call.
+func (r *rounds) confirm(ctx context.Context) error {
+	done := make(chan error, 1)
+	r.mu.Lock()
+	if r.closed {
+		r.mu.Unlock()
+		return errReignOver
+	}
+	r.waiting = append(r.waiting, done)
+	if !r.running {
+		r.running = true
+		r.owned.Go(r.run)
+	}
+	r.mu.Unlock()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// close waits for the last round. There are no more after it.
+func (r *rounds) close() {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.owned.Wait()
+}
+
+// run holds rounds for as long as somebody waits for one.
+func (r *rounds) run() {
+	for {
+		r.mu.Lock()
+		waiting := r.waiting
+		r.waiting = nil
+		if len(waiting) == 0 {
+			r.running = false
+			r.mu.Unlock()
+			return
+		}
+		r.mu.Unlock()
+		start := time.Now()
+		err := r.hold()
+		r.count(time.Since(start), len(waiting), err)
+		for _, done := range waiting {
+			done <- err
+		}
+	}
+}
+
+// hold is one round.
+func (r *rounds) hold() error {
+	config, index, err := r.cluster.configuration()
+	if err != nil {
+		return err
+	}
+	var others []raft.Server
+	need, have := 0, 0
+	for _, server := range config.Servers {
+		if server.Suffrage != raft.Voter {
+			continue
+		}
+		need++
+		if server.ID == r.cluster.id() {
+			have++
+		} else {
+			others = append(others, server)
+		}
+	}
+	need = need/2 + 1
+	if have < need {
+		if err := r.ask(others, need-have); err != nil {
+			return err
+		}
+	}
+	// Last, and in this order: a change of the configuration or of the term
+	// that was missed above is seen here.
+	if _, now, err := r.cluster.configuration(); err != nil || now != index {
+		return errors.Join(err, errors.New("the cluster's members changed during a round"))
+	}
+	if !r.cluster.leads(r.term) {
+		return errDeposedInRound
+	}
+	return nil
+}
+
+// ask returns nil when need of the others are in the reign's term.
+func (r *rounds) ask(others []raft.Server, need int) error {
+	ctx, cancel := context.WithTimeout(r.life, r.timeout)
+	defer cancel()
+	type answer struct {
+		server raft.Server
+		term   uint64
+		err    error
+	}
+	answers := make(chan answer, len(others))
+	for _, server := range others {
+		r.owned.Go(func() {
+			term, err := r.cluster.termOf(ctx, server)
+			answers <- answer{server, term, err}
+		})
+	}
+	var failures []error
+	for range others {
+		a := <-answers
+		switch {
+		case a.err != nil:
+			failures = append(failures, fmt.Errorf("server %s: %w", a.server.ID, a.err))
+		case a.term > r.term:
+			return errDeposedInRound
+		case a.term == r.term:
+			if need--; need == 0 {
+				return nil
+			}
+		default:
+			failures = append(failures, fmt.Errorf("server %s is still in raft term %d", a.server.ID, a.term))
+		}
+	}
+	return fmt.Errorf("no majority of the voters answered: %w", errors.Join(failures...))
+}

@@ -1,0 +1,332 @@
+package raftstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"time"
+
+	"baton"
+	"baton/internal/feed"
+	"baton/internal/leasefsm"
+)
+
+// Any server takes any request. The one that leads the cluster answers it; the
+// others pass it on over the peer port.
+
+// request is a store call on its way to the leader. One field beside Op is set for each kind.
+type request struct {
+	Op        string
+	Group     string           `json:",omitempty"`
+	Candidate *baton.Candidate `json:",omitempty"`
+	ID        *baton.LeaseID   `json:",omitempty"`
+	TTL       time.Duration    `json:",omitempty"`
+	Term      baton.Term       `json:",omitempty"`
+	Ending    *baton.Ending    `json:",omitempty"`
+	Put       *baton.Group     `json:",omitempty"`
+}
+
+// response is what came of it.
+type response struct {
+	Lease   *baton.Lease     `json:",omitempty"`
+	Group   *baton.Group     `json:",omitempty"`
+	Groups  []baton.Group    `json:",omitempty"`
+	History []baton.PastTerm `json:",omitempty"`
+	Error   *wireError       `json:",omitempty"`
+}
+
+// serve answers a request if this server leads the cluster.
+func (s *Store) serve(ctx context.Context, q request) (response, error) {
+	s.mu.Lock()
+	r := s.reign
+	s.mu.Unlock()
+	if r == nil {
+		return response{}, &notServing{s.unavailableNow(q.Op)}
+	}
+	s.metrics.served.Add(1)
+	switch q.Op {
+	case "acquire":
+		lease, err := r.acquire(ctx, q.Group, *q.Candidate, q.TTL)
+		return response{Lease: &lease}, err
+	case "renew":
+		lease, err := r.renew(ctx, *q.ID, q.TTL)
+		return response{Lease: &lease}, err
+	case "release":
+		return response{}, r.release(ctx, *q.ID)
+	case "get":
+		lease, err := r.get(ctx, q.Group)
+		return response{Lease: &lease}, err
+	case "await":
+		return response{}, r.await(ctx, q.Group, *q.Candidate)
+	case "end":
+		return response{}, r.endLeadership(ctx, q.Group, q.Term, *q.Ending)
+	case "put group":
+		result := r.commit(ctx, q.Op, leasefsm.PutGroup{Group: *q.Put})
+		return response{Group: &result.Group}, result.Err
+	case "delete group":
+		return response{}, r.commit(ctx, q.Op, leasefsm.DeleteGroup{ID: q.Group}).Err
+	case "group", "groups", "history":
+		return r.read(ctx, q)
+	}
+	return response{}, &baton.InvalidArgumentError{Field: "operation", Value: q.Op, Want: "one that this version knows"}
+}
+
+// read answers from the record after a round.
+func (r *reign) read(ctx context.Context, q request) (a response, err error) {
+	if err := r.confirmed(ctx, q.Op); err != nil {
+		return response{}, err
+	}
+	err = r.under(q.Op, func(time.Duration) error {
+		switch q.Op {
+		case "groups":
+			a.Groups = r.s.record.Groups()
+		case "history":
+			a.History = r.s.record.History(q.Group)
+		default:
+			g, ok := r.s.record.Group(q.Group)
+			if !ok {
+				return fmt.Errorf("group %q: %w", q.Group, baton.ErrNotFound)
+			}
+			a.Group = &g
+		}
+		return nil
+	})
+	return a, err
+}
+
+// notServing: the request was not looked at, so it can be tried elsewhere.
+type notServing struct{ error }
+
+func (e *notServing) Unwrap() error { return e.error }
+
+// do takes a request to whoever leads the cluster. While nobody does, it waits
+// for about an election, and then says so.
+func (s *Store) do(ctx context.Context, q request) (response, error) {
+	if err := ctx.Err(); err != nil {
+		return response{}, fmt.Errorf("%s: %w", q.Op, err)
+	}
+	if s.closing.Err() != nil {
+		return response{}, unavailable(q.Op, errClosed)
+	}
+	patience, cancel := context.WithTimeout(ctx, 2*s.cfg.ElectionTimeout)
+	defer cancel()
+	for {
+		s.mu.Lock()
+		changed := s.changed
+		s.mu.Unlock()
+		a, err := s.try(ctx, q)
+		var elsewhere *notServing
+		if !errors.As(err, &elsewhere) {
+			return a, err
+		}
+		select {
+		case <-changed:
+		case <-time.After(s.cfg.ElectionTimeout / 20):
+		case <-s.closing.Done():
+			return response{}, unavailable(q.Op, errClosed)
+		case <-patience.Done():
+			if ctx.Err() != nil {
+				return response{}, fmt.Errorf("%s: %w", q.Op, ctx.Err())
+			}
+			return response{}, elsewhere.error
+		}
+	}
+}
+
+func (s *Store) try(ctx context.Context, q request) (response, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.closing, cancel)()
+	leader, id := s.raft.LeaderWithID()
+	if id == s.id() || leader == "" {
+		return s.serve(ctx, q)
+	}
+	s.metrics.forwarded.Add(1)
+	return s.peers.call(ctx, string(leader), q)
+}
+
+// Acquire grants a vacant group.
+func (s *Store) Acquire(ctx context.Context, group string, c baton.Candidate, ttl time.Duration) (baton.Lease, error) {
+	if err := baton.ValidateID("group", group); err != nil {
+		return baton.Lease{}, err
+	}
+	if err := c.Validate(); err != nil {
+		return baton.Lease{}, err
+	}
+	if err := guarantees.ValidateTTL(ttl); err != nil {
+		return baton.Lease{}, err
+	}
+	return lease(s.do(ctx, request{Op: "acquire", Group: group, Candidate: &c, TTL: ttl}))
+}
+
+// Renew lets exactly this leadership last for extend from now.
+func (s *Store) Renew(ctx context.Context, id baton.LeaseID, extend time.Duration) (baton.Lease, error) {
+	if err := id.Validate(); err != nil {
+		return baton.Lease{}, err
+	}
+	if err := guarantees.ValidateExtend(extend); err != nil {
+		return baton.Lease{}, err
+	}
+	return lease(s.do(ctx, request{Op: "renew", ID: &id, TTL: extend}))
+}
+
+// Release ends exactly this leadership.
+func (s *Store) Release(ctx context.Context, id baton.LeaseID) error {
+	if err := id.Validate(); err != nil {
+		return err
+	}
+	_, err := s.do(ctx, request{Op: "release", ID: &id})
+	return err
+}
+
+// Get reads the group.
+func (s *Store) Get(ctx context.Context, group string) (baton.Lease, error) {
+	if err := baton.ValidateID("group", group); err != nil {
+		return baton.Lease{}, err
+	}
+	return lease(s.do(ctx, request{Op: "get", Group: group}))
+}
+
+func lease(a response, err error) (baton.Lease, error) {
+	if err != nil {
+		return baton.Lease{}, err
+	}
+	return *a.Lease, nil
+}
+
+// Await waits in the line that the leader of the cluster keeps. It is lost with it.
+func (s *Store) Await(ctx context.Context, group string, c baton.Candidate) error {
+	if err := baton.ValidateID("group", group); err != nil {
+		return err
+	}
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	_, err := s.do(ctx, request{Op: "await", Group: group, Candidate: &c})
+	return err
+}
+
+// End ends the leadership of exactly this term, or begins to.
+func (s *Store) End(ctx context.Context, group string, term baton.Term, e baton.Ending) error {
+	if err := baton.ValidateID("group", group); err != nil {
+		return err
+	}
+	if err := e.Validate(); err != nil {
+		return err
+	}
+	_, err := s.do(ctx, request{Op: "end", Group: group, Term: term, Ending: &e})
+	return err
+}
+
+// History returns the last terms of a group, oldest first.
+func (s *Store) History(ctx context.Context, group string) ([]baton.PastTerm, error) {
+	if err := baton.ValidateID("group", group); err != nil {
+		return nil, err
+	}
+	a, err := s.do(ctx, request{Op: "history", Group: group})
+	return a.History, err
+}
+
+// Group returns what is registered of a group.
+func (s *Store) Group(ctx context.Context, id string) (baton.Group, error) {
+	if err := baton.ValidateID("group_id", id); err != nil {
+		return baton.Group{}, err
+	}
+	return group(s.do(ctx, request{Op: "group", Group: id}))
+}
+
+// PutGroup registers a group if its version is the current one.
+func (s *Store) PutGroup(ctx context.Context, g baton.Group) (baton.Group, error) {
+	if err := g.Validate(); err != nil {
+		return baton.Group{}, err
+	}
+	return group(s.do(ctx, request{Op: "put group", Put: &g}))
+}
+
+func group(a response, err error) (baton.Group, error) {
+	if err != nil {
+		return baton.Group{}, err
+	}
+	return *a.Group, nil
+}
+
+// DeleteGroup forgets a vacant group, and nothing of its terms.
+func (s *Store) DeleteGroup(ctx context.Context, id string) error {
+	if err := baton.ValidateID("group_id", id); err != nil {
+		return err
+	}
+	_, err := s.do(ctx, request{Op: "delete group", Group: id})
+	return err
+}
+
+// Groups lists all groups, ordered by id.
+func (s *Store) Groups(ctx context.Context) ([]baton.Group, error) {
+	a, err := s.do(ctx, request{Op: "groups"})
+	return a.Groups, err
+}
+
+// Watch is served from this server's own copy of the state. A cursor that is
+// ahead of it, as after a change to another server, is waited for.
+func (s *Store) Watch(ctx context.Context, group string, after baton.Cursor) iter.Seq2[baton.Event, error] {
+	if err := baton.ValidateID("group", group); err != nil {
+		return func(yield func(baton.Event, error) bool) { yield(baton.Event{}, err) }
+	}
+	return func(yield func(baton.Event, error) bool) {
+		if err := s.awaitCursor(ctx, after); err != nil {
+			yield(baton.Event{}, fmt.Errorf("watch group %q: %w", group, err))
+			return
+		}
+		for event, err := range s.feed.Watch(ctx, group, after, func() baton.Event {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.record.State(group)
+		}) {
+			if !yield(event, err) {
+				return
+			}
+		}
+	}
+}
+
+// awaitCursor waits until this server knows its cluster, and everything up to the cursor.
+func (s *Store) awaitCursor(ctx context.Context, after baton.Cursor) error {
+	for {
+		s.mu.Lock()
+		cluster, progress := s.cluster, s.progress
+		s.mu.Unlock()
+		if cluster != "" {
+			at, ok := feed.ParseCursor(cluster, after)
+			if !ok {
+				return nil // none, or a foreign one
+			}
+			return s.awaitApplied(ctx, at.Index)
+		}
+		select {
+		case <-progress:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.closing.Done():
+			return unavailable("watch", errClosed)
+		}
+	}
+}
+
+// awaitApplied waits until this server's copy has everything up to this entry.
+func (s *Store) awaitApplied(ctx context.Context, index uint64) error {
+	for {
+		s.mu.Lock()
+		applied, progress := s.applied, s.progress
+		s.mu.Unlock()
+		if applied >= index {
+			return nil
+		}
+		select {
+		case <-progress:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-s.closing.Done():
+			return unavailable("read", errClosed)
+		}
+	}
+}

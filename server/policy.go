@@ -39,7 +39,8 @@ func (r rules) retry(left time.Duration) time.Duration {
 		return r.retryAfter + rand.N(r.retryAfter/10+1)
 	}
 	left = min(max(left, least), most)
-	return min(max(left*9/10+rand.N(left/5+1), least), most)
+	from, to := max(left*8/10, least), min(left*12/10, most)
+	return from + rand.N(to-from+1)
 }
 
 // clipDefault makes the default policy one that the store can keep.

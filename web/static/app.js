@@ -56,7 +56,7 @@ function groupRow({ group, leader, term }) {
     el("td", leader ? { textContent: leader.node_id } : { textContent: "no leader", className: "bad" }),
     el("td", { className: "number", textContent: term }),
     el("td", {}, ...(leader ? leaseOf(leader) : [])));
-  row.addEventListener("click", () => choose(group));
+  row.addEventListener("click", () => { location.hash = encodeURIComponent(group); });
   return row;
 }
 
@@ -65,7 +65,7 @@ function leaseOf(leader) {
   const parts = [el("meter", { max: leader.lease_ttl_ms, value: left, title: `of ${span(leader.lease_ttl_ms)}` }), ` ${span(left)} `];
   if (leader.ending) {
     const to = leader.ending.successor ? ` to ${leader.ending.successor}` : "";
-    parts.push(el("span", { className: "warn", textContent: leader.ending.reason.toLowerCase().replace("_", " ") + to }));
+    parts.push(el("span", { className: "warn", title: leader.ending.note ?? "", textContent: (to ? "handing over" : "stepping down") + to }));
   }
   return parts;
 }
@@ -88,6 +88,12 @@ async function refreshDetail() {
     el("td", { textContent: clock(t.ended_at_ms) }),
     el("td", t.reason ? { textContent: [t.reason, t.note].filter(Boolean).join(": ") } : { textContent: "leads", className: "good" }),
     el("td", { className: "number", textContent: span(t.leaderless_ms) }))));
+}
+
+// The chosen group is in the address, so that it can be shared and survives a reload.
+function chooseByAddress() {
+  const group = decodeURIComponent(location.hash.slice(1));
+  if (group && group !== chosen) choose(group);
 }
 
 function choose(group) {
@@ -117,21 +123,28 @@ function showEvent(e) {
   while ($("events").children.length > 100) $("events").lastChild.remove();
 }
 
+// One refresh at a time; what changes during one is shown by another right after it.
 let refreshing = false;
+let again = false;
 async function refresh() {
+  again = true;
   if (refreshing) return;
   refreshing = true;
-  try {
-    await refreshServer();
-    await refreshGroups();
-    await refreshDetail();
-  } catch (err) {
-    say(`cannot tell: ${err.message}`, "bad");
-  } finally {
-    refreshing = false;
+  while (again) {
+    again = false;
+    try {
+      await refreshServer();
+      await refreshGroups();
+      await refreshDetail();
+    } catch (err) {
+      say(`cannot tell: ${err.message}`, "bad");
+    }
   }
+  refreshing = false;
 }
 
 $("filter").addEventListener("input", refresh);
+addEventListener("hashchange", chooseByAddress);
+chooseByAddress();
 setInterval(() => { if (!document.hidden) refresh(); }, every);
 refresh();

@@ -65,6 +65,15 @@ func (r *roster) saw(group string, c baton.Candidate) {
 	members[c.NodeID] = s
 }
 
+// left records that an instance has given up: it is no candidate until it campaigns again.
+func (r *roster) left(group, node, instance string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := r.groups[group][node]; s != nil && s.candidate.InstanceID == instance {
+		delete(r.groups[group], node)
+	}
+}
+
 func (r *roster) forget(group string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -91,6 +91,7 @@ func (s *Service) Resign(ctx context.Context, id baton.LeaseID, successor string
 		why = baton.Transferred
 	}
 	s.elections.ended(id.Group, id.Term, why)
+	s.roster.left(id.Group, id.NodeID, id.InstanceID)
 	s.log.Info("leadership resigned", "group", id.Group, "node", id.NodeID, "term", id.Term, "successor", successor)
 	return nil
 }

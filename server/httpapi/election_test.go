@@ -115,6 +115,11 @@ func TestMembers(t *testing.T) {
 	if want := "a 2 candidate, b 1 leader, b 3 candidate"; strings.Join(got, ", ") != want {
 		t.Errorf("members %v, want %s", got, want)
 	}
+	// Who has resigned is no member any more.
+	r.resign("h", "c", "4", r.lead("h", "c", "4", time.Minute)).want(200)
+	if a := r.do("GET", "/v1/groups/h/members", "").want(200); strings.Contains(string(a.body), `"c"`) {
+		t.Errorf("members: %s", a.body)
+	}
 }
 
 func TestOperations(t *testing.T) {

@@ -110,10 +110,9 @@ func (c Config) call(ctx context.Context, resource string, claim fence.Claim) ([
 const (
 	admitSQL = `select baton_fence_admit($1, $2, $3, $4, $5, $6)`
 
-	// lockSQL and checkSQL are what baton_fence_admit does, as two plain
-	// statements for the common case: they cost half as much. The second takes
-	// its snapshot when the first is done, if the isolation level is READ
-	// COMMITTED; in all other cases, and to refuse, it calls the function.
+	// lockSQL is the first half of what baton_fence_admit does, as a plain
+	// statement, which costs less. Under READ COMMITTED the next statement
+	// takes its snapshot when the lock is held, and can read the record.
 	lockSQL = `select pg_advisory_xact_lock_shared(baton_fence_key($1)),
 		set_config('idle_in_transaction_session_timeout', case
 			when current_setting('idle_in_transaction_session_timeout') = '0'
@@ -122,42 +121,74 @@ const (
 		set_config('statement_timeout', case
 			when current_setting('statement_timeout') = '0'
 			  or $2::bigint < 1000 * extract(epoch from current_setting('statement_timeout')::interval)
-			then $2::bigint::text else current_setting('statement_timeout') end, true)`
+			then $2::bigint::text else current_setting('statement_timeout') end, true),
+		current_setting('transaction_isolation')`
+
+	// lookSQL finds the record if it is as the token wants it.
+	lookSQL = `select 1 from fenced_resource where name = $1 and "group" = $2 and max_token = $3 and instance = $4`
+
+	// checkSQL does so, or else leaves it to baton_fence_admit to judge.
 	checkSQL = `select case
-			when r."group" = $2 and r.max_token = $3 and r.instance = $4
-			 and current_setting('transaction_isolation') = 'read committed' then null
+			when r.name is not null and current_setting('transaction_isolation') = 'read committed' then null
 			else baton_fence_admit($1, $2, $3, $4, 0, $5) end
-		from (values ($1)) v(name) left join fenced_resource r on r.name = v.name`
+		from (values ($1)) v(name)
+		left join fenced_resource r on r.name = v.name and r."group" = $2 and r.max_token = $3 and r.instance = $4`
 
 	adoptSQL = `select baton_fence_adopt($1, $2, $3, $4, $5)`
 	readSQL  = `select r."group", r.max_token, r.instance, coalesce(s.last_seq, 0)
 		from fenced_resource r left join sequence s using (name) where r.name = $1`
 )
 
-// queue adds the check to b.
-func (c Config) queue(ctx context.Context, b *pgx.Batch, resource string, claim fence.Claim) error {
-	args, err := c.call(ctx, resource, claim)
-	if err != nil {
+// quick reports whether the plain statements will do, which they do if the
+// isolation level turns out to be READ COMMITTED.
+func (c Config) quick(claim fence.Claim) bool {
+	_, ordered := claim.Seq()
+	return !ordered && c.Isolation <= sql.LevelReadCommitted
+}
+
+// sender is a connection or a transaction.
+type sender interface {
+	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// admit sends the check behind what is queued in b, usually in one round trip.
+func (c Config) admit(ctx context.Context, s sender, b *pgx.Batch, args []any, claim fence.Claim) error {
+	if !c.quick(claim) {
+		b.Queue(admitSQL, args...)
+		return s.SendBatch(ctx, b).Close()
+	}
+	var (
+		isolation string
+		found     bool
+	)
+	b.Queue(lockSQL, args[0], args[5]).QueryRow(func(row pgx.Row) error {
+		return row.Scan(nil, nil, nil, &isolation)
+	})
+	b.Queue(lookSQL, args[:4]...).Query(func(rows pgx.Rows) error {
+		found = rows.Next()
+		rows.Close()
+		return rows.Err()
+	})
+	if err := s.SendBatch(ctx, b).Close(); err != nil {
 		return err
 	}
-	if _, ordered := claim.Seq(); ordered {
-		b.Queue(admitSQL, args...)
+	if found && isolation == "read committed" {
 		return nil
 	}
-	left := args[len(args)-1]
-	b.Queue(lockSQL, resource, left)
-	b.Queue(checkSQL, args[0], args[1], args[2], args[3], left)
-	return nil
+	_, err := s.Exec(ctx, admitSQL, args...)
+	return err
 }
 
 // Admit lets the caller's transaction write to the resource, or aborts it. Call
 // it before anything else in the transaction, and not inside a savepoint.
 func Admit(ctx context.Context, tx pgx.Tx, resource string, c fence.Claim) error {
-	b := new(pgx.Batch)
-	if err := (Config{}).queue(ctx, b, resource, c); err != nil {
+	var cfg Config
+	args, err := cfg.call(ctx, resource, c)
+	if err != nil {
 		return err
 	}
-	if err := tx.SendBatch(ctx, b).Close(); err != nil {
+	if err := cfg.admit(ctx, tx, new(pgx.Batch), args, c); err != nil {
 		return fence.Report(ctx, aborted("admit", resource, c, err))
 	}
 	return nil
@@ -234,9 +265,8 @@ type Tx interface {
 // When effect fails, or the server refuses to commit, the error is a
 // *fence.AbortedError; when the commit got no answer, the outcome is unknown.
 func (l *Ledger) Write(ctx context.Context, resource string, c fence.Claim, effect func(ctx context.Context, tx Tx) error) error {
-	begin := new(pgx.Batch)
-	begin.Queue(l.begin)
-	if err := l.cfg.queue(ctx, begin, resource, c); err != nil {
+	args, err := l.cfg.call(ctx, resource, c)
+	if err != nil {
 		return err
 	}
 	conn, err := l.pool.Acquire(ctx)
@@ -245,7 +275,9 @@ func (l *Ledger) Write(ctx context.Context, resource string, c fence.Claim, effe
 	}
 	defer conn.Release()
 	defer rollback(conn) // also if effect panics
-	if err := conn.SendBatch(ctx, begin).Close(); err != nil {
+	begin := new(pgx.Batch)
+	begin.Queue(l.begin)
+	if err := l.cfg.admit(ctx, conn, begin, args, c); err != nil {
 		return fence.Report(ctx, aborted("admit", resource, c, err))
 	}
 	if err := effect(ctx, conn.Conn()); err != nil {
@@ -278,9 +310,16 @@ func rollback(conn *pgxpool.Conn) {
 // The batch must not begin or end transactions itself. Results go to the
 // functions that were given to its queries.
 func (l *Ledger) SendBatch(ctx context.Context, resource string, c fence.Claim, b *pgx.Batch) error {
-	whole := new(pgx.Batch)
-	if err := l.cfg.queue(ctx, whole, resource, c); err != nil {
+	args, err := l.cfg.call(ctx, resource, c)
+	if err != nil {
 		return err
+	}
+	whole := new(pgx.Batch)
+	if l.cfg.quick(c) {
+		whole.Queue(lockSQL, args[0], args[5])
+		whole.Queue(checkSQL, args[0], args[1], args[2], args[3], args[5])
+	} else {
+		whole.Queue(admitSQL, args...)
 	}
 	whole.QueuedQueries = append(whole.QueuedQueries, b.QueuedQueries...)
 	if err := l.pool.SendBatch(ctx, whole).Close(); err != nil {

@@ -40,7 +40,7 @@ func area(path string) string {
 
 // mayImport lists, for each area, the areas whose packages it may import; its
 // own among them where its packages may import each other. The programs, in
-// cmd, fenced, lab and examples, may import anything but what the other rules forbid.
+// cmd, lab and examples, may import anything but what the other rules forbid.
 var mayImport = map[string][]string{
 	".":         {"internal"},
 	"internal":  {".", "internal"},
@@ -53,7 +53,6 @@ var mayImport = map[string][]string{
 	"server":    {".", "internal", "api", "store", "fence", "peer", "web", "server"},
 	"fenced":    {".", "internal", "api", "fence", "fenced"},
 	"cmd":       nil,
-	"fenced":    nil,
 	"lab":       nil,
 	"examples":  nil,
 }

@@ -69,7 +69,9 @@ func (o *ownLine) enter(group string) {
 		ctx, stop := context.WithCancel(o.ctx)
 		w = &watched{stop: stop}
 		o.watched[group] = w
-		o.done.Go(func() { o.follow(ctx, group) })
+		if o.ctx.Err() == nil { // else the line is closed, and says so
+			o.done.Go(func() { o.follow(ctx, group) })
+		}
 	}
 	if w.stopTimer != nil {
 		w.stopTimer()
@@ -159,14 +161,14 @@ func (o *ownLine) turnOfAnother(group string, c baton.Candidate) (left time.Dura
 }
 
 func (o *ownLine) close() {
-	o.stop()
-	o.line.Close()
 	o.mu.Lock()
+	o.stop()
 	for _, w := range o.watched {
 		if w.stopTimer != nil {
 			w.stopTimer()
 		}
 	}
 	o.mu.Unlock()
+	o.line.Close()
 	o.done.Wait()
 }

@@ -16,7 +16,8 @@ func (s *Service) Leader(ctx context.Context, group string) (baton.Lease, error)
 }
 
 // Watch follows the group from after the cursor. Unlike all other calls it
-// lasts for as long as ctx; an error is the last thing it yields.
+// lasts for as long as ctx; an error is the last thing it yields. Without a
+// cursor the store has the present state to tell, and the usual time to do it in.
 func (s *Service) Watch(ctx context.Context, group string, after baton.Cursor) (iter.Seq2[baton.Event, error], error) {
 	if err := s.known(ctx, group); err != nil {
 		return nil, err
@@ -24,7 +25,15 @@ func (s *Service) Watch(ctx context.Context, group string, after baton.Cursor) (
 	return func(yield func(baton.Event, error) bool) {
 		s.metrics.watchers.Inc()
 		defer s.metrics.watchers.Dec()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		began := func() bool { return true }
+		if after == "" {
+			began = s.cfg.Clock.AfterFunc(s.cfg.StoreTimeout, cancel)
+			defer began()
+		}
 		for e, err := range s.store.Watch(ctx, group, after) {
+			began()
 			if err != nil && !baton.IsAnswer(err) {
 				err = unavailable("watch group "+group, err)
 			}

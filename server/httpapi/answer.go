@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"runtime/debug"
 	"strconv"
@@ -68,7 +69,9 @@ func (h *Handler) serve(rt route) http.HandlerFunc {
 		if !x.lasts {
 			h.svc.Observe(rt.op, code, time.Since(began))
 		}
-		h.log.Debug("request", "op", rt.op, "path", r.URL.Path, "code", code, "took", time.Since(began), "from", r.RemoteAddr)
+		if h.log.Enabled(r.Context(), slog.LevelDebug) {
+			h.log.Debug("request", "op", rt.op, "path", r.URL.Path, "code", code, "took", time.Since(began), "from", r.RemoteAddr)
+		}
 	}
 }
 

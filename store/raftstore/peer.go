@@ -31,6 +31,9 @@ type peerPort struct {
 	raft     *connQueue
 	http     *connQueue
 	owned    sync.WaitGroup
+
+	mu    sync.Mutex
+	conns map[net.Conn]struct{} // accepted and open; nil when the port is closed
 }
 
 func listen(address, advertise string, log *slog.Logger) (*peerPort, error) {
@@ -38,7 +41,7 @@ func listen(address, advertise string, log *slog.Logger) (*peerPort, error) {
 	if err != nil {
 		return nil, fmt.Errorf("peer port: %w", err)
 	}
-	p := &peerPort{listener: l, address: raft.ServerAddress(advertise), log: log, raft: newConnQueue(l.Addr()), http: newConnQueue(l.Addr())}
+	p := &peerPort{listener: l, address: raft.ServerAddress(advertise), log: log, raft: newConnQueue(l.Addr()), http: newConnQueue(l.Addr()), conns: map[net.Conn]struct{}{}}
 	p.owned.Go(p.accept)
 	return p, nil
 }
@@ -59,6 +62,15 @@ func (p *peerPort) accept() {
 }
 
 func (p *peerPort) sort(conn net.Conn) {
+	p.mu.Lock()
+	if p.conns == nil {
+		p.mu.Unlock()
+		_ = conn.Close()
+		return
+	}
+	conn = trackedConn{conn, p}
+	p.conns[conn] = struct{}{}
+	p.mu.Unlock()
 	r := bufio.NewReader(conn)
 	_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 	first, err := r.Peek(1)
@@ -79,8 +91,29 @@ func (p *peerPort) Close() error {
 	err := p.listener.Close()
 	_ = p.raft.Close()
 	_ = p.http.Close()
+	p.mu.Lock()
+	open := p.conns
+	p.conns = nil
+	p.mu.Unlock()
+	// Raft's transport never closes what it accepted.
+	for conn := range open {
+		_ = conn.Close()
+	}
 	p.owned.Wait()
 	return err
+}
+
+// trackedConn is forgotten by its port when it is closed.
+type trackedConn struct {
+	net.Conn
+	p *peerPort
+}
+
+func (c trackedConn) Close() error {
+	c.p.mu.Lock()
+	delete(c.p.conns, c)
+	c.p.mu.Unlock()
+	return c.Conn.Close()
 }
 
 // peekedConn reads what was read ahead first.

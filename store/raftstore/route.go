@@ -33,6 +33,7 @@ type response struct {
 	Group   *baton.Group     `json:",omitempty"`
 	Groups  []baton.Group    `json:",omitempty"`
 	History []baton.PastTerm `json:",omitempty"`
+	Index   uint64           `json:",omitempty"`
 	Error   *wireError       `json:",omitempty"`
 }
 
@@ -66,7 +67,7 @@ func (s *Store) serve(ctx context.Context, q request) (response, error) {
 		return response{Group: &result.Group}, result.Err
 	case "delete group":
 		return response{}, r.commit(ctx, q.Op, leasefsm.DeleteGroup{ID: q.Group}).Err
-	case "group", "groups", "history":
+	case "group", "groups", "history", "index":
 		return r.read(ctx, q)
 	}
 	return response{}, &baton.InvalidArgumentError{Field: "operation", Value: q.Op, Want: "one that this version knows"}
@@ -79,6 +80,8 @@ func (r *reign) read(ctx context.Context, q request) (a response, err error) {
 	}
 	err = r.under(q.Op, func(time.Duration) error {
 		switch q.Op {
+		case "index":
+			a.Index = r.s.applied
 		case "groups":
 			a.Groups = r.s.record.Groups()
 		case "history":
@@ -266,8 +269,10 @@ func (s *Store) Groups(ctx context.Context) ([]baton.Group, error) {
 	return a.Groups, err
 }
 
-// Watch is served from this server's own copy of the state. A cursor that is
-// ahead of it, as after a change to another server, is waited for.
+// Watch is served from this server's own copy of the state. If it begins with
+// the current state, the leader of the cluster is asked how far that is, and the copy is
+// waited for. A cursor that is ahead of the copy, as after a change to another
+// server, is waited for too.
 func (s *Store) Watch(ctx context.Context, group string, after baton.Cursor) iter.Seq2[baton.Event, error] {
 	if err := baton.ValidateID("group", group); err != nil {
 		return func(yield func(baton.Event, error) bool) { yield(baton.Event{}, err) }
@@ -289,27 +294,22 @@ func (s *Store) Watch(ctx context.Context, group string, after baton.Cursor) ite
 	}
 }
 
-// awaitCursor waits until this server knows its cluster, and everything up to the cursor.
+// awaitCursor waits until this server knows everything up to the cursor, or, if
+// it is none of this cluster's, everything up to now.
 func (s *Store) awaitCursor(ctx context.Context, after baton.Cursor) error {
-	for {
-		s.mu.Lock()
-		cluster, progress := s.cluster, s.progress
-		s.mu.Unlock()
-		if cluster != "" {
-			at, ok := feed.ParseCursor(cluster, after)
-			if !ok {
-				return nil // none, or a foreign one
-			}
+	s.mu.Lock()
+	cluster := s.cluster
+	s.mu.Unlock()
+	if cluster != "" {
+		if at, ok := feed.ParseCursor(cluster, after); ok {
 			return s.awaitApplied(ctx, at.Index)
 		}
-		select {
-		case <-progress:
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-s.closing.Done():
-			return unavailable("watch", errClosed)
-		}
 	}
+	a, err := s.do(ctx, request{Op: "index"})
+	if err != nil {
+		return err
+	}
+	return s.awaitApplied(ctx, a.Index)
 }
 
 // awaitApplied waits until this server's copy has everything up to this entry.

@@ -19,7 +19,7 @@ type pkg struct {
 
 // programs are the insides of commands. They are below internal so that they
 // can be tested and nobody else's, and count as part of cmd.
-var programs = []string{"baton/internal/cli"}
+var programs = []string{"baton/internal/cli", "baton/internal/fleet"}
 
 // area is the part of the house a package belongs to: the first element of its
 // path below the module, "." for the root package, "" for other modules' packages.

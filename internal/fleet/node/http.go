@@ -1,0 +1,76 @@
+package node
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"baton/internal/fleet"
+)
+
+func (n *Node) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, n.status()) })
+	mux.HandleFunc("POST /next", n.next)
+	mux.Handle("GET /metrics", n.metrics.handler())
+	return mux
+}
+
+func (n *Node) next(w http.ResponseWriter, r *http.Request) {
+	began := time.Now()
+	n.mu.Lock()
+	sequencer := n.acting
+	n.mu.Unlock()
+	if sequencer == nil {
+		n.redirect(w)
+		return
+	}
+	seq, err := sequencer.next(r.Context())
+	if err != nil {
+		n.served.lost()
+		n.metrics.nextFailed.Inc()
+		refuse(w, fleet.Refusal{Code: fleet.CodeUnavailable, Message: fmt.Sprintf("no number was given out: %v", err)})
+		return
+	}
+	took := time.Since(began)
+	n.served.answered(took)
+	n.metrics.answered(took)
+	// By hand: this is what is asked for thousands of times a second.
+	body := make([]byte, 0, 64)
+	body = append(body, `{"token":`...)
+	body = strconv.AppendUint(body, uint64(sequencer.term), 10)
+	body = append(body, `,"seq":`...)
+	body = strconv.AppendInt(body, seq, 10)
+	body = append(body, '}', '\n')
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(body) // a client that is gone needs no answer
+}
+
+// redirect says who leads.
+func (n *Node) redirect(w http.ResponseWriter) {
+	switch s := n.status(); {
+	case s.Role == fleet.RoleFollower:
+		refuse(w, fleet.Refusal{Code: fleet.CodeNotLeader, Message: s.Leader.NodeID + " leads", Leader: s.Leader})
+	case s.Role == fleet.RoleLeader:
+		refuse(w, fleet.Refusal{Code: fleet.CodeUnavailable, Message: "this node is taking over, or handing over"})
+	default:
+		refuse(w, fleet.Refusal{Code: fleet.CodeNoLeader, Message: "nobody is known to lead"})
+	}
+}
+
+func refuse(w http.ResponseWriter, r fleet.Refusal) {
+	status := http.StatusServiceUnavailable
+	if r.Code == fleet.CodeNotLeader {
+		status = http.StatusConflict
+	}
+	writeJSON(w, status, r)
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // a client that is gone needs no answer
+}

@@ -17,6 +17,10 @@ import (
 // commit: while one transaction is under way those that come wait together, and
 // the first of them to get its turn commits for all.
 type allotter struct {
+	// within bounds a commit, which outlives the request of whoever makes it:
+	// it is made for others, too.
+	within time.Duration
+
 	mu     sync.Mutex
 	queues map[string]*queue
 }
@@ -37,10 +41,6 @@ type order struct {
 	fell  bool
 	err   error
 }
-
-// within bounds a commit, which outlives the request of whoever makes it: it is
-// made for others, too.
-const within = 10 * time.Second
 
 func (a *allotter) numbers(ctx context.Context, s *Store, resource string, t baton.Token, count int64) (fencedclient.Numbers, Accepted, error) {
 	if _, err := (fence.Record{}).Adopt(resource, t); err != nil { // validates
@@ -94,7 +94,7 @@ func (a *allotter) commit(ctx context.Context, s *Store, resource string, q *que
 	waiting := q.waiting
 	q.waiting = nil
 	a.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, within)
+	ctx, cancel := context.WithTimeout(ctx, a.within)
 	defer cancel()
 	for len(waiting) > 0 {
 		t, total := waiting[0].token, int64(0)
@@ -114,9 +114,8 @@ func (a *allotter) commit(ctx context.Context, s *Store, resource string, q *que
 	}
 }
 
-// attempts bounds how often the guess of where the numbers stand is corrected.
-const attempts = 10
-
+// take gives out the next numbers. Its guess of where they stand is corrected
+// for as long as others, such as a replica of this process, get ahead of it.
 func (q *queue) take(ctx context.Context, s *Store, resource string, t baton.Token, total int64) (last int64, accepted Accepted, err error) {
 	if q.last == 0 {
 		r, err := s.ledger.Read(ctx, resource)
@@ -125,7 +124,7 @@ func (q *queue) take(ctx context.Context, s *Store, resource string, t baton.Tok
 		}
 		q.last = r.LastSeq
 	}
-	for range attempts {
+	for ctx.Err() == nil {
 		if q.last > fence.MaxSeq-total {
 			return 0, Accepted{}, &baton.InvalidArgumentError{Field: "count", Value: total, Want: fmt.Sprintf("numbers up to %d", fence.MaxSeq)}
 		}
@@ -143,5 +142,5 @@ func (q *queue) take(ctx context.Context, s *Store, resource string, t baton.Tok
 			return 0, Accepted{}, err
 		}
 	}
-	return 0, Accepted{}, &baton.UnavailableError{Op: "give out numbers", Err: err}
+	return 0, Accepted{}, &baton.UnavailableError{Op: "give out numbers", Err: errors.Join(context.Cause(ctx), err)}
 }

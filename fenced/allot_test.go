@@ -2,11 +2,11 @@ package fenced
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"baton"
 	"baton/fence"
@@ -22,7 +22,7 @@ type held struct {
 	writes []fence.Claim
 }
 
-func (h *held) Write(ctx context.Context, resource string, c fence.Claim, _ func(context.Context, *sql.Tx) error) error {
+func (h *held) Write(ctx context.Context, resource string, c fence.Claim, _ effect) error {
 	if err := <-h.release; err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ type asked struct {
 func TestGroupCommit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &held{release: make(chan error)}
-		s := &Store{ledger: h}
+		s := &Store{ledger: h, allot: allotter{within: time.Hour}}
 		a, old := baton.Token{Group: "g", Term: 2, InstanceID: "a"}, baton.Token{Group: "g", Term: 1, InstanceID: "z"}
 		if _, err := h.Adopt(t.Context(), "ids", a); err != nil {
 			t.Fatal(err)

@@ -351,6 +351,44 @@ func TestNumbersForMany(t *testing.T) {
 	})
 }
 
+// Two processes on one database are one resource.
+func TestReplicas(t *testing.T) {
+	database := postgresSchema(t)
+	replicas := []*process{start(t, "-db", database), start(t, "-db", database)}
+	a, b := token(5, "a"), token(6, "b")
+	if _, err := replicas[0].client.Adopt(t.Context(), "ids", a); err != nil {
+		t.Fatal(err)
+	}
+	var (
+		all   sync.WaitGroup
+		mu    sync.Mutex
+		given = make(map[int64]bool)
+	)
+	for i := range 16 {
+		all.Go(func() {
+			for range 10 {
+				n, err := replicas[i%2].client.Numbers(t.Context(), "ids", fence.Unordered(a), 1)
+				mu.Lock()
+				if err != nil || given[n.First] {
+					t.Errorf("got %v, %v, want a new number", n, err)
+				}
+				given[n.First] = true
+				mu.Unlock()
+			}
+		})
+	}
+	all.Wait()
+	if _, err := replicas[0].client.Adopt(t.Context(), "ids", b); err != nil {
+		t.Fatal(err)
+	}
+	if err := replicas[1].client.Tick(t.Context(), "ids", fence.Unordered(a), fencedclient.Tick{}); !errors.Is(err, fence.ErrStale) {
+		t.Errorf("the past at the other replica: got %v, want stale", err)
+	}
+	if au, err := replicas[1].client.Audit(t.Context(), "ids"); err != nil || !au.OK {
+		t.Errorf("audit: %+v, %v", au, err)
+	}
+}
+
 func TestWritesListsInPages(t *testing.T) {
 	p := start(t, "-db", sqliteFile(t))
 	l := lead(t, token(5, "a"))

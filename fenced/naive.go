@@ -23,7 +23,7 @@ func (n *naive) Adopt(ctx context.Context, resource string, t baton.Token) (fenc
 	if err != nil {
 		return fence.Record{}, err
 	}
-	err = n.transaction(ctx, func(tx *sql.Tx) error {
+	err = n.begin(ctx, func(tx *sql.Tx) error {
 		if _, err := tx.ExecContext(ctx, n.query(`
 			INSERT INTO fenced_resource (name, "group", max_token, instance) VALUES ($1, $2, $3, $4)
 			ON CONFLICT (name) DO UPDATE SET "group" = excluded."group", max_token = excluded.max_token, instance = excluded.instance`),
@@ -41,15 +41,15 @@ func (n *naive) Adopt(ctx context.Context, resource string, t baton.Token) (fenc
 	return r, nil
 }
 
-// Write runs effect and does not ask who wants it.
-func (n *naive) Write(ctx context.Context, resource string, c fence.Claim, effect func(ctx context.Context, tx *sql.Tx) error) error {
+// Write runs the effect and does not ask who wants it.
+func (n *naive) Write(ctx context.Context, resource string, c fence.Claim, do effect) error {
 	if err := fence.ValidateResource(resource); err != nil {
 		return err
 	}
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	err := n.transaction(ctx, func(tx *sql.Tx) error {
+	err := n.begin(ctx, func(tx *sql.Tx) error {
 		t := c.Token()
 		_, err := tx.ExecContext(ctx, n.query(`
 			INSERT INTO fenced_resource (name, "group", max_token, instance) VALUES ($1, $2, $3, $4)
@@ -66,7 +66,7 @@ func (n *naive) Write(ctx context.Context, resource string, c fence.Claim, effec
 				return err
 			}
 		}
-		return effect(ctx, tx)
+		return do(ctx, tx)
 	})
 	if err != nil {
 		return fmt.Errorf("write %v to resource %q: %w", c, resource, err)
@@ -79,7 +79,7 @@ func (n *naive) Advance(ctx context.Context, resource string, c fence.Claim) err
 	if err := fence.RequireOrdered(c); err != nil {
 		return err
 	}
-	return n.Write(ctx, resource, c, func(context.Context, *sql.Tx) error { return nil })
+	return n.Write(ctx, resource, c, func(context.Context, transaction) error { return nil })
 }
 
 // Read implements fence.Ledger.
@@ -102,7 +102,7 @@ func (n *naive) Read(ctx context.Context, resource string) (fence.Record, error)
 	return r, err
 }
 
-func (n *naive) transaction(ctx context.Context, f func(tx *sql.Tx) error) error {
+func (n *naive) begin(ctx context.Context, f func(tx *sql.Tx) error) error {
 	tx, err := n.db.BeginTx(ctx, nil)
 	if err != nil {
 		return err

@@ -6,9 +6,11 @@ import (
 	_ "embed" // the schemas
 	"fmt"
 	"strings"
+	"time"
 
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver "pgx"
 
+	"baton/fence"
 	"baton/fence/pgfence"
 )
 
@@ -21,7 +23,9 @@ var (
 
 // Open opens the database at a postgres:// URL or the path of an SQLite file,
 // and creates the tables that are missing. Without fencing it accepts any token.
-func Open(ctx context.Context, database string, fencing bool) (*Store, error) {
+//
+// A commit that is made for several callers is given up after within.
+func Open(ctx context.Context, database string, fencing bool, within time.Duration) (*Store, error) {
 	open, kind := openSQLite, "sqlite"
 	if strings.HasPrefix(database, "postgres://") || strings.HasPrefix(database, "postgresql://") {
 		open, kind = openPostgres, "postgres"
@@ -30,7 +34,7 @@ func Open(ctx context.Context, database string, fencing bool) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open the %s database: %w", kind, err)
 	}
-	s.kind, s.fencing = kind, fencing
+	s.kind, s.fencing, s.allot.within = kind, fencing, within
 	if !fencing {
 		s.ledger = &naive{db: s.db, query: s.query}
 	}
@@ -84,6 +88,12 @@ func (s *Store) migratePostgres(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.ledger = l
+	s.ledger = postgresLedger{l}
 	return nil
+}
+
+type postgresLedger struct{ *pgfence.SQLLedger }
+
+func (l postgresLedger) Write(ctx context.Context, resource string, c fence.Claim, do effect) error {
+	return l.SQLLedger.Write(ctx, resource, c, func(ctx context.Context, tx *sql.Tx) error { return do(ctx, tx) })
 }

@@ -153,7 +153,8 @@ func eachDatabase(t *testing.T, test func(t *testing.T, open func(t testing.TB) 
 	t.Run("postgres", func(t *testing.T) { test(t, postgresSchema) })
 }
 
-func sqliteFile(t testing.TB) string { return filepath.Join(t.TempDir(), "fenced.db") }
+// sqliteFile has a name that needs care.
+func sqliteFile(t testing.TB) string { return filepath.Join(t.TempDir(), "fenced? a#b%20.db") }
 
 var schemas atomic.Int64
 

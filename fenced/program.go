@@ -132,7 +132,7 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return complain(stderr, ExitUsage, err)
 	}
 	opening, cancel := context.WithTimeout(ctx, o.timeout)
-	store, err := Open(opening, o.db, bool(o.fencing))
+	store, err := Open(opening, o.db, bool(o.fencing), o.timeout)
 	cancel()
 	if err != nil {
 		_ = listener.Close()

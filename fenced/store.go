@@ -13,11 +13,20 @@ import (
 	"baton/fenced/fencedclient"
 )
 
-// ledger is a fencing ledger over database/sql.
+// transaction is what the databases' transactions have in common.
+type transaction interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// effect is what a write does in the transaction that was let in.
+type effect func(ctx context.Context, tx transaction) error
+
+// ledger is a fencing ledger beside the data.
 type ledger interface {
 	fence.Ledger
-	// Write runs effect in a transaction that was let in to the resource, and commits it.
-	Write(ctx context.Context, resource string, c fence.Claim, effect func(ctx context.Context, tx *sql.Tx) error) error
+	// Write runs the effect in a transaction that was let in to the resource, and commits it.
+	Write(ctx context.Context, resource string, c fence.Claim, do effect) error
 }
 
 // Store keeps the resources in a database.
@@ -42,7 +51,7 @@ type Accepted struct {
 }
 
 // accept puts the write on record, in its own transaction.
-func (s *Store) accept(ctx context.Context, tx *sql.Tx, resource, kind string, c fence.Claim, numbers int64) (id int64, a Accepted, err error) {
+func (s *Store) accept(ctx context.Context, tx transaction, resource, kind string, c fence.Claim, numbers int64) (id int64, a Accepted, err error) {
 	t := c.Token()
 	var highest int64
 	err = tx.QueryRowContext(ctx, s.query(`
@@ -61,7 +70,7 @@ func seqOf(c fence.Claim) sql.NullInt64 {
 
 // Tick records a tick.
 func (s *Store) Tick(ctx context.Context, resource string, c fence.Claim, tick fencedclient.Tick) (a Accepted, err error) {
-	err = s.ledger.Write(ctx, resource, c, func(ctx context.Context, tx *sql.Tx) error {
+	err = s.ledger.Write(ctx, resource, c, func(ctx context.Context, tx transaction) error {
 		var id int64
 		if id, a, err = s.accept(ctx, tx, resource, fencedclient.KindTick, c, 1); err != nil {
 			return err
@@ -91,7 +100,7 @@ func (s *Store) Numbers(ctx context.Context, resource string, c fence.Claim, cou
 
 // take puts the numbers that end with the claim's own on record.
 func (s *Store) take(ctx context.Context, resource string, c fence.Claim, count int64) (a Accepted, err error) {
-	err = s.ledger.Write(ctx, resource, c, func(ctx context.Context, tx *sql.Tx) error {
+	err = s.ledger.Write(ctx, resource, c, func(ctx context.Context, tx transaction) error {
 		_, a, err = s.accept(ctx, tx, resource, fencedclient.KindSequence, c, count)
 		return err
 	})
@@ -101,7 +110,7 @@ func (s *Store) take(ctx context.Context, resource string, c fence.Claim, count 
 // SaveCheckpoint replaces the checkpoint.
 func (s *Store) SaveCheckpoint(ctx context.Context, resource string, c fence.Claim, data json.RawMessage) (a Accepted, err error) {
 	t := c.Token()
-	err = s.ledger.Write(ctx, resource, c, func(ctx context.Context, tx *sql.Tx) error {
+	err = s.ledger.Write(ctx, resource, c, func(ctx context.Context, tx transaction) error {
 		if _, a, err = s.accept(ctx, tx, resource, fencedclient.KindCheckpoint, c, 1); err != nil {
 			return err
 		}

@@ -341,6 +341,11 @@ func TestNumbersForMany(t *testing.T) {
 		if err != nil || record.LastSeq != int64(len(given)) {
 			t.Errorf("the last number is %d, %v, want %d: each given out", record.LastSeq, err, len(given))
 		}
+		// Numbers that are used in part are refused as a whole.
+		_, err = p.client.Numbers(t.Context(), "ids", fence.Ordered(a, record.LastSeq+5), 6)
+		if !errors.Is(err, fence.ErrRepeat) {
+			t.Errorf("numbers that overlap: got %v, want a repeat", err)
+		}
 		// Numbers chosen by a caller are not chosen again.
 		if _, err := p.client.Numbers(t.Context(), "ids", fence.Ordered(a, 10_000), 1); err != nil {
 			t.Fatal(err)

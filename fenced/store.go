@@ -98,9 +98,16 @@ func (s *Store) Numbers(ctx context.Context, resource string, c fence.Claim, cou
 	return fencedclient.Numbers{First: last - count + 1, Last: last}, a, err
 }
 
-// take puts the numbers that end with the claim's own on record.
+// take puts the numbers that end with the claim's own on record. The ledger is
+// shown the first of them, which must be above all that were used, and then
+// holds the last.
 func (s *Store) take(ctx context.Context, resource string, c fence.Claim, count int64) (a Accepted, err error) {
-	err = s.ledger.Write(ctx, resource, c, func(ctx context.Context, tx transaction) error {
+	last, _ := c.Seq()
+	first := fence.Ordered(c.Token(), last-count+1)
+	err = s.ledger.Write(ctx, resource, first, func(ctx context.Context, tx transaction) error {
+		if _, err := tx.ExecContext(ctx, s.query(`UPDATE sequence SET last_seq = $1 WHERE name = $2`), last, resource); err != nil {
+			return err
+		}
 		_, a, err = s.accept(ctx, tx, resource, fencedclient.KindSequence, c, count)
 		return err
 	})

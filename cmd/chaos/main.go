@@ -1,0 +1,18 @@
+// Command chaos kills, cuts off and freezes the leader of a running fleet, and
+// tells what happened after. See baton/internal/fleet/chaos.
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"baton/internal/fleet/chaos"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second signal ends it at once
+	os.Exit(chaos.Main(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}

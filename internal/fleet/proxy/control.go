@@ -1,0 +1,96 @@
+package proxy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+const maxBody = 64 << 10
+
+// Handler takes orders over HTTP:
+//
+//	GET    /links          {node: fault|null, ...}
+//	PUT    /links/{node}   a fault
+//	DELETE /links/{node}   heals it
+func (p *Proxy) Handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /links", func(w http.ResponseWriter, _ *http.Request) { answer(w, p.Faults(), nil) })
+	mux.HandleFunc("PUT /links/{node}", func(w http.ResponseWriter, r *http.Request) {
+		var f Fault
+		dec := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxBody))
+		dec.DisallowUnknownFields()
+		err := dec.Decode(&f)
+		if err == nil {
+			err = p.Set(r.PathValue("node"), f)
+		}
+		answer(w, f, err)
+	})
+	mux.HandleFunc("DELETE /links/{node}", func(w http.ResponseWriter, r *http.Request) {
+		answer(w, struct{}{}, p.Heal(r.PathValue("node")))
+	})
+	return mux
+}
+
+func answer(w http.ResponseWriter, v any, err error) {
+	status := http.StatusOK
+	switch {
+	case errors.Is(err, ErrNoNode):
+		status = http.StatusNotFound
+	case err != nil:
+		status = http.StatusBadRequest
+	}
+	if err != nil {
+		v = map[string]string{"message": err.Error()}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v) // a client that is gone needs no answer
+}
+
+// Client gives orders to the proxy at Address.
+type Client struct {
+	Address string
+	HTTP    *http.Client
+}
+
+// Set makes the fault the only one that the node has.
+func (c *Client) Set(ctx context.Context, node string, f Fault) error {
+	body, err := json.Marshal(f)
+	if err != nil {
+		return err
+	}
+	return c.order(ctx, http.MethodPut, node, body)
+}
+
+// Heal takes the node's fault away.
+func (c *Client) Heal(ctx context.Context, node string) error {
+	return c.order(ctx, http.MethodDelete, node, nil)
+}
+
+func (c *Client) order(ctx context.Context, method, node string, body []byte) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+c.Address+"/links/"+node, bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	resp, err := c.HTTP.Do(req)
+	if err != nil {
+		return fmt.Errorf("order the proxy at %s (start it with `chaos proxy`): %w", c.Address, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxBody))
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("answered %s: %s", resp.Status, bytes.TrimSpace(text))
+	}
+	if err != nil {
+		return fmt.Errorf("order the proxy at %s about node %s: %w", c.Address, node, err)
+	}
+	return nil
+}

@@ -15,7 +15,7 @@ func TestConformance(t *testing.T) {
 	s := startServer(t, "--default-min-ttl", "10ms", "--default-max-ttl", "10m")
 	storetest.Run(t, storetest.Harness{Start: func(t storetest.T) storetest.Backing {
 		return storetest.Backing{Open: func() baton.Store {
-			store, err := remotestore.New(t.Context(), remotestore.Config{Servers: []string{s.url}, Logger: slog.New(slog.DiscardHandler)})
+			store, err := remotestore.New(t.Context(), remotestore.Config{Servers: []string{s.url}, Timeout: patience, Logger: slog.New(slog.DiscardHandler)})
 			if err != nil {
 				t.Fatalf("connect: %v", err)
 			}

@@ -37,11 +37,9 @@ type call struct {
 	method string
 	path   string
 	body   any
-	out    any          // what a success is decoded into
-	has    []string     // fields without which it is no success: absent is not zero
-	check  func() error // what else must be true of a success
-	// within bounds the call; 0 is Config.Timeout.
-	within time.Duration
+	has    []string // fields without which an answer is no success: absent is not zero
+	// lease is what is asked for, if that is a lease: an answer that takes longer is of little use.
+	lease time.Duration
 	// wait is how long the server was asked to hold the call.
 	wait time.Duration
 	// once: must not be repeated after an attempt that may have taken effect.
@@ -75,17 +73,54 @@ func (c *Client) ended(ctx context.Context, op string) error {
 	return &baton.UnavailableError{Op: op, Err: errClosed}
 }
 
-// do makes the call. unsure reports that an attempt before the last may have taken effect.
-func (c *Client) do(ctx context.Context, k call) (unsure bool, err error) {
+// do makes the call and returns what the answer holds, if check has nothing
+// against it. unsure reports that an attempt before the last may have taken effect.
+func do[T any](ctx context.Context, c *Client, k call, check func(T) error) (out T, unsure bool, err error) {
 	var body []byte
 	if k.body != nil {
 		if body, err = json.Marshal(k.body); err != nil {
-			return false, fmt.Errorf("%s: encode the request: %w", k.op, err)
+			return out, false, fmt.Errorf("%s: encode the request: %w", k.op, err)
 		}
 	}
-	return c.tryServers(ctx, k, func(ctx context.Context, srv *server) error {
-		return c.attempt(ctx, srv, k, body)
+	unsure, err = c.tryServers(ctx, k, func(ctx context.Context, srv *server) error {
+		data, err := c.attempt(ctx, srv, k, body)
+		if err != nil {
+			return err
+		}
+		// Into a value of its own: nothing of an attempt that was not good enough may remain.
+		var answer T
+		if err := k.decode(data, &answer); err != nil {
+			return &failure{server: srv.base, err: err}
+		}
+		if check != nil {
+			if err := check(answer); err != nil {
+				return &failure{server: srv.base, err: fmt.Errorf("an answer that makes no sense: %w", err)}
+			}
+		}
+		out = answer
+		return nil
 	})
+	return out, unsure, err
+}
+
+// decode reads a success.
+func (k call) decode(data []byte, into any) error {
+	if err := json.Unmarshal(data, into); err != nil {
+		return fmt.Errorf("decode the answer: %w", err)
+	}
+	if len(k.has) == 0 {
+		return nil
+	}
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return fmt.Errorf("decode the answer: %w", err)
+	}
+	for _, name := range k.has {
+		if _, ok := fields[name]; !ok {
+			return fmt.Errorf("an answer without %q", name)
+		}
+	}
+	return nil
 }
 
 // tryServers calls try with one server after the other until it returns
@@ -94,12 +129,8 @@ func (c *Client) tryServers(ctx context.Context, k call, try func(context.Contex
 	asked := ctx
 	ctx, cancel := c.scope(ctx)
 	defer cancel()
-	within := c.cfg.Timeout
-	if k.within > 0 {
-		within = min(within, k.within)
-	}
-	share := within/time.Duration(len(c.servers.list)) + k.wait
-	deadline := c.cfg.Clock.Now() + within + k.wait
+	share := c.share(k) + k.wait
+	deadline := c.cfg.Clock.Now() + c.cfg.Timeout + k.wait
 
 	var last *failure
 	tried := make(map[*server]bool, len(c.servers.list))
@@ -145,6 +176,20 @@ func (c *Client) tryServers(ctx context.Context, k call, try func(context.Contex
 	}
 }
 
+// share is the time that one server has to answer. Where there are others, it
+// is short enough for them to be asked while the answer is still of use.
+func (c *Client) share(k call) time.Duration {
+	const least = time.Second
+	n := time.Duration(len(c.servers.list))
+	if n == 1 {
+		return c.cfg.Timeout
+	}
+	if k.lease > 0 {
+		return min(c.cfg.Timeout, max(k.lease, least)) / n
+	}
+	return c.cfg.Timeout / n
+}
+
 // bounded gives one attempt its time.
 func (c *Client) bounded(ctx context.Context, d time.Duration, srv *server, try func(context.Context, *server) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -171,52 +216,25 @@ func unavailable(op string, last *failure, wait time.Duration) error {
 	return e
 }
 
-// attempt sends the request to one server and reads the answer.
-func (c *Client) attempt(ctx context.Context, srv *server, k call, body []byte) error {
+// attempt sends the request to one server and returns the body of a success.
+func (c *Client) attempt(ctx context.Context, srv *server, k call, body []byte) ([]byte, error) {
 	resp, err := c.send(ctx, srv, k, body, "application/json")
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer func() { _ = resp.Body.Close() }() // all of it was read, or it is not wanted
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	switch {
 	case err != nil:
-		return &failure{server: srv.base, err: fmt.Errorf("read the answer: %w", err)}
+		return nil, &failure{server: srv.base, err: fmt.Errorf("read the answer: %w", err)}
 	case len(data) > maxAnswer:
-		return &failure{server: srv.base, err: fmt.Errorf("an answer of more than %d bytes", maxAnswer)}
+		return nil, &failure{server: srv.base, err: fmt.Errorf("an answer of more than %d bytes", maxAnswer)}
+	case !isSuccess(resp.StatusCode):
+		return nil, refusal(srv, k, resp, data)
+	case !hasType(resp, "application/json"):
+		return nil, &failure{server: srv.base, err: notBaton(resp)}
 	}
-	if !isSuccess(resp.StatusCode) {
-		return refusal(srv, k, resp, data)
-	}
-	if !hasType(resp, "application/json") {
-		return &failure{server: srv.base, err: notBaton(resp)}
-	}
-	if err := k.take(data); err != nil {
-		return &failure{server: srv.base, err: err}
-	}
-	return nil
-}
-
-// take decodes a success and makes sure that it is one.
-func (k call) take(data []byte) error {
-	if err := json.Unmarshal(data, k.out); err != nil {
-		return fmt.Errorf("decode the answer: %w", err)
-	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(data, &fields); err != nil {
-		return fmt.Errorf("decode the answer: %w", err)
-	}
-	for _, name := range k.has {
-		if _, ok := fields[name]; !ok {
-			return fmt.Errorf("an answer without %q", name)
-		}
-	}
-	if k.check != nil {
-		if err := k.check(); err != nil {
-			return fmt.Errorf("an answer that makes no sense: %w", err)
-		}
-	}
-	return nil
+	return data, nil
 }
 
 // send returns the response, or a *failure.

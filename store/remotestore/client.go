@@ -49,15 +49,12 @@ func groupPath(group, rest string) string { return "/v1/groups/" + url.PathEscap
 
 // Ready asks whether the server's store decides, and what it promises.
 func (c *Client) Ready(ctx context.Context) (api.ReadyResponse, error) {
-	var out api.ReadyResponse
-	_, err := c.do(ctx, call{op: "ready", method: http.MethodGet, path: "/readyz", out: &out,
-		has: []string{"guarantees"},
-		check: func() error {
-			if g := out.Guarantees; g.Store == "" || g.MaxTTL <= 0 {
-				return errors.New("it promises nothing")
-			}
-			return nil
-		}})
+	out, _, err := do(ctx, c, call{op: "ready", method: http.MethodGet, path: "/readyz"}, func(out api.ReadyResponse) error {
+		if g := out.Guarantees; g.Store == "" || g.MaxTTL <= 0 {
+			return errors.New("it promises nothing")
+		}
+		return nil
+	})
 	return out, err
 }
 
@@ -70,25 +67,20 @@ func (c *Client) Campaign(ctx context.Context, group string, req api.CampaignReq
 	if req.InstanceID == "" {
 		req.InstanceID = baton.NewInstanceID()
 	}
-	out := api.CampaignResponse{}
-	_, err := c.do(ctx, call{
+	k := call{
 		op: "campaign", about: baton.LeaseID{Group: group, NodeID: req.NodeID, InstanceID: req.InstanceID},
-		method: http.MethodPost, path: groupPath(group, "/campaign"), body: req, out: &out,
-		within: leaseTime(req.LeaseTTL), wait: api.Duration(req.Wait),
-		has: []string{"is_leader", "leader"},
-		check: func() error {
-			switch {
-			case out.IsLeader:
-				return checkLeader(out.Leader, req.NodeID, req.InstanceID, 0)
-			case out.RetryAfter == nil:
-				return errors.New("it does not say when to ask again")
-			}
-			return nil
-		},
-	})
-	if out.InstanceID == "" {
-		out.InstanceID = req.InstanceID
+		method: http.MethodPost, path: groupPath(group, "/campaign"), body: req, has: []string{"is_leader", "leader"},
+		lease: api.Duration(req.LeaseTTL), wait: api.Duration(req.Wait),
 	}
+	out, _, err := do(ctx, c, k, func(out api.CampaignResponse) error {
+		switch {
+		case out.IsLeader:
+			return checkLeader(out.Leader, req.NodeID, req.InstanceID, 0)
+		case out.RetryAfter == nil:
+			return errors.New("it does not say when to ask again")
+		}
+		return nil
+	})
 	return out, err
 }
 
@@ -97,22 +89,15 @@ func (c *Client) Renew(ctx context.Context, group string, req api.RenewRequest) 
 	if err := baton.ValidateID("group_id", group); err != nil {
 		return api.RenewResponse{}, err
 	}
-	var out api.RenewResponse
-	_, err := c.do(ctx, call{
+	k := call{
 		op: "renew", about: req.LeaseID(group),
-		method: http.MethodPost, path: groupPath(group, "/renew"), body: req, out: &out,
-		within: leaseTime(req.ExtendBy),
-		check:  func() error { return checkLeader(out.Leader, req.NodeID, req.InstanceID, req.Term) },
+		method: http.MethodPost, path: groupPath(group, "/renew"), body: req,
+		lease: api.Duration(req.ExtendBy),
+	}
+	out, _, err := do(ctx, c, k, func(out api.RenewResponse) error {
+		return checkLeader(out.Leader, req.NodeID, req.InstanceID, req.Term)
 	})
 	return out, err
-}
-
-// leaseTime bounds a call by the lease that it asks for: later its answer is of no use.
-func leaseTime(ms int64) time.Duration {
-	if ms <= 0 {
-		return 0
-	}
-	return max(api.Duration(ms), time.Second)
 }
 
 // checkLeader keeps anything from being concluded from an answer about something else.
@@ -136,17 +121,16 @@ func (c *Client) Resign(ctx context.Context, group string, req api.ResignRequest
 	if err := baton.ValidateID("group_id", group); err != nil {
 		return err
 	}
-	var out api.OKResponse
-	unsure, err := c.do(ctx, call{
+	k := call{
 		op: "resign", about: req.LeaseID(group),
-		method: http.MethodPost, path: groupPath(group, "/resign"), body: req, out: &out,
-		check: func() error { return checkOK(out.OK) },
-	})
-	return settle("resign", unsure, err, baton.ErrNotLeader)
+		method: http.MethodPost, path: groupPath(group, "/resign"), body: req,
+	}
+	_, unsure, err := do(ctx, c, k, checkOK)
+	return settle(k.op, unsure, err, baton.ErrNotLeader)
 }
 
-func checkOK(ok bool) error {
-	if !ok {
+func checkOK(out api.OKResponse) error {
+	if !out.OK {
 		return errors.New("neither done nor refused")
 	}
 	return nil
@@ -169,31 +153,27 @@ func settle(op string, unsure bool, err, done error) error {
 
 // Leader reads who leads.
 func (c *Client) Leader(ctx context.Context, group string) (api.LeaderResponse, error) {
-	var out api.LeaderResponse
-	err := c.read(ctx, "leader", group, "/leader", &out, "leader", "term")
-	return out, err
+	return read[api.LeaderResponse](ctx, c, "leader", group, "/leader", "leader", "term")
 }
 
 // Members reads who takes part, as one server has seen it.
 func (c *Client) Members(ctx context.Context, group string) (api.MembersResponse, error) {
-	var out api.MembersResponse
-	err := c.read(ctx, "members", group, "/members", &out, "members")
-	return out, err
+	return read[api.MembersResponse](ctx, c, "members", group, "/members", "members")
 }
 
 // History reads who led when.
 func (c *Client) History(ctx context.Context, group string) (api.HistoryResponse, error) {
-	var out api.HistoryResponse
-	err := c.read(ctx, "history", group, "/history", &out, "terms")
-	return out, err
+	return read[api.HistoryResponse](ctx, c, "history", group, "/history", "terms")
 }
 
-func (c *Client) read(ctx context.Context, op, group, rest string, out any, has ...string) error {
+// read gets what is at a group's path, which must have these fields.
+func read[T any](ctx context.Context, c *Client, op, group, rest string, has ...string) (out T, err error) {
 	if err := baton.ValidateID("group_id", group); err != nil {
-		return err
+		return out, err
 	}
-	_, err := c.do(ctx, call{op: op, about: baton.LeaseID{Group: group}, method: http.MethodGet, path: groupPath(group, rest), out: out, has: has})
-	return err
+	k := call{op: op, about: baton.LeaseID{Group: group}, method: http.MethodGet, path: groupPath(group, rest), has: has}
+	out, _, err = do[T](ctx, c, k, nil)
+	return out, err
 }
 
 // StepDown ends a leadership from outside. One that names no term is not
@@ -202,14 +182,13 @@ func (c *Client) StepDown(ctx context.Context, group string, req api.StepDownReq
 	if err := baton.ValidateID("group_id", group); err != nil {
 		return api.StepDownResponse{}, err
 	}
-	var out api.StepDownResponse
-	unsure, err := c.do(ctx, call{
+	k := call{
 		op: "step down", about: baton.LeaseID{Group: group, Term: baton.Term(req.Term)},
-		method: http.MethodPost, path: groupPath(group, "/step-down"), body: req, out: &out,
-		check: func() error { return checkOK(out.OK) },
-		once:  req.Term == 0,
-	})
-	if err = settle("step down", unsure, err, baton.ErrNotLeader); err == nil && !out.OK {
+		method: http.MethodPost, path: groupPath(group, "/step-down"), body: req,
+		once: req.Term == 0,
+	}
+	out, unsure, err := do(ctx, c, k, func(out api.StepDownResponse) error { return checkOK(api.OKResponse{OK: out.OK}) })
+	if err = settle(k.op, unsure, err, baton.ErrNotLeader); err == nil && !out.OK {
 		out = api.StepDownResponse{OK: true, Term: req.Term}
 	}
 	return out, err

@@ -27,8 +27,8 @@ type Config struct {
 	Transport http.RoundTripper
 
 	// Timeout bounds every call that does not wait for something to happen,
-	// its repetitions included; a renewal is also bounded by what it asks for.
-	// Each of n servers gets an n-th of it. Default 5s.
+	// its repetitions included. Each of n servers has an n-th of it to answer, or an n-th of the
+	// lease that is asked for if that is shorter. Default 5s.
 	Timeout time.Duration
 	// WatchIdle is how long a watch may be silent, heartbeats included,
 	// before the connection is taken for dead. Default 45s.

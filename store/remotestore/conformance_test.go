@@ -65,7 +65,7 @@ func serve(t storetest.T, h http.Handler) *httptest.Server {
 // dial opens a store on these servers, which the caller closes.
 func dial(t storetest.T, servers ...string) *remotestore.Store {
 	t.Helper()
-	s, err := remotestore.New(t.Context(), remotestore.Config{Servers: servers, Logger: quiet()})
+	s, err := remotestore.New(t.Context(), remotestore.Config{Servers: servers, Timeout: patience, Logger: quiet()})
 	if err != nil {
 		t.Fatalf("connect: %v", err)
 	}

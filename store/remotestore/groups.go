@@ -10,16 +10,14 @@ import (
 
 // Groups lists the groups.
 func (c *Client) Groups(ctx context.Context) (api.GroupsResponse, error) {
-	var out api.GroupsResponse
-	_, err := c.do(ctx, call{op: "list groups", method: http.MethodGet, path: "/v1/groups", out: &out, has: []string{"groups"}})
+	k := call{op: "list groups", method: http.MethodGet, path: "/v1/groups", has: []string{"groups"}}
+	out, _, err := do[api.GroupsResponse](ctx, c, k, nil)
 	return out, err
 }
 
 // Group reads one group.
 func (c *Client) Group(ctx context.Context, id string) (api.Group, error) {
-	var out api.Group
-	err := c.read(ctx, "read group", id, "", &out, "group_id", "policy")
-	return out, err
+	return read[api.Group](ctx, c, "read group", id, "", "group_id", "policy")
 }
 
 // CreateGroup registers a group that is not registered yet.
@@ -42,11 +40,11 @@ func (c *Client) writeGroup(ctx context.Context, op, method, path string, g api.
 	if g.AllowedNodes == nil {
 		g.AllowedNodes = []string{}
 	}
-	var out api.Group
-	unsure, err := c.do(ctx, call{
+	k := call{
 		op: op, about: baton.LeaseID{Group: g.GroupID},
-		method: method, path: path, body: g, out: &out, has: []string{"group_id", "policy"},
-	})
+		method: method, path: path, body: g, has: []string{"group_id", "policy"},
+	}
+	out, unsure, err := do[api.Group](ctx, c, k, nil)
 	return out, settle(op, unsure, err, nil)
 }
 
@@ -55,12 +53,10 @@ func (c *Client) DeleteGroup(ctx context.Context, id string) error {
 	if err := baton.ValidateID("group_id", id); err != nil {
 		return err
 	}
-	const op = "delete group"
-	var out api.OKResponse
-	unsure, err := c.do(ctx, call{
-		op: op, about: baton.LeaseID{Group: id},
-		method: http.MethodDelete, path: groupPath(id, ""), out: &out,
-		check: func() error { return checkOK(out.OK) },
-	})
-	return settle(op, unsure, err, baton.ErrNotFound)
+	k := call{
+		op: "delete group", about: baton.LeaseID{Group: id},
+		method: http.MethodDelete, path: groupPath(id, ""),
+	}
+	_, unsure, err := do(ctx, c, k, checkOK)
+	return settle(k.op, unsure, err, baton.ErrNotFound)
 }

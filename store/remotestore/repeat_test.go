@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -187,6 +188,26 @@ func TestGarbage(t *testing.T) {
 				wantUnavailable(t, "watch", err)
 			}
 		})
+	}
+}
+
+// Nothing of an answer that was refused is left in the next one.
+func TestNothingRemainsOfGarbage(t *testing.T) {
+	t.Parallel()
+	answer := func(l api.Leader) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = w.Write(encode(api.RenewResponse{OK: true, Leader: &l}))
+		}
+	}
+	good := api.Leader{NodeID: "n", InstanceID: "i", Term: 7, LeaseRemaining: 900, LeaseTTL: 1000}
+	bad := good
+	bad.Term, bad.Metadata, bad.Ending = 6, map[string]string{"of": "another"}, &api.Ending{Reason: "STEPPED_DOWN"}
+	first, second := serve(t, answer(bad)), serve(t, answer(good))
+	c := openClient(t, remotestore.Config{Servers: []string{first.URL, second.URL}})
+	got, err := c.Renew(within(t), "g", api.RenewRequest{NodeID: "n", InstanceID: "i", Term: 7, ExtendBy: 1000})
+	if err != nil || !reflect.DeepEqual(*got.Leader, good) {
+		t.Errorf("got %+v, %v: want %+v", got.Leader, err, good)
 	}
 }
 

@@ -28,7 +28,7 @@ type CampaignResponse struct {
 	// YourTurn: the group is open, or about to be, and the next campaign of
 	// this instance is expected within a second.
 	YourTurn bool `json:"your_turn,omitempty"`
-	// Leader is who leads, null if nobody does.
+	// Leader is who leads, null if nobody does. With YourTurn it is not told, and null.
 	Leader *Leader `json:"leader"`
 	// Term is the group's last one, when nobody leads and that was told.
 	Term uint64 `json:"term,omitempty"`

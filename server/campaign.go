@@ -117,9 +117,14 @@ func (s *Service) admit(ctx context.Context, group string, c Campaign) (rules, e
 // try asks the store for the lease.
 func (s *Service) try(ctx context.Context, group string, c Campaign, r rules) (Outcome, error) {
 	out := Outcome{InstanceID: c.InstanceID}
-	if s.own != nil {
-		if left, other := s.own.turnOfAnother(group, c.Candidate); other {
-			out.Lease, out.RetryAfter = baton.Lease{Group: group}, left
+	if left, other := s.outOfTurn(group, c.Candidate); other {
+		// The line's word is a hint; that the group is vacant is only for the store to say.
+		lease, err := s.get(ctx, group)
+		if err != nil {
+			return Outcome{}, err
+		}
+		if !lease.Held() {
+			out.Lease, out.RetryAfter = lease, left
 			return out, nil
 		}
 	}
@@ -142,6 +147,14 @@ func (s *Service) try(ctx context.Context, group string, c Campaign, r rules) (O
 		return out, nil
 	}
 	return Outcome{}, err
+}
+
+// outOfTurn reports whether this server's own line keeps the group for another, and how long.
+func (s *Service) outOfTurn(group string, c baton.Candidate) (left time.Duration, other bool) {
+	if s.own == nil {
+		return 0, false
+	}
+	return s.own.turnOfAnother(group, c)
 }
 
 // won tells operators and metrics of a grant, once for each term.

@@ -14,11 +14,12 @@ import (
 
 // serve runs one request through the handler, without a network, and checks
 // what must hold of any answer: it is documented JSON, and no server's fault.
+// A target that reaches no handler, since it cannot be parsed, is nil.
 func (r *rig) serve(t *testing.T, method, target, body string) *httptest.ResponseRecorder {
 	t.Helper()
 	u, err := url.ParseRequestURI(target)
 	if err != nil {
-		t.Skip("not a request that reaches a handler")
+		return nil
 	}
 	req := httptest.NewRequestWithContext(t.Context(), method, "/", strings.NewReader(body))
 	req.URL, req.RequestURI = u, target
@@ -59,7 +60,7 @@ func FuzzBodies(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, op int, body string) {
 		if strings.Contains(strings.ToLower(body), "wait_ms") {
-			t.Skip("would wait")
+			return // would wait
 		}
 		o := ops[uint(op)%uint(len(ops))]
 		r.serve(t, o[0], o[1], body)
@@ -73,7 +74,7 @@ func FuzzIDs(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, id string) {
 		w := r.serve(t, "GET", "/v1/groups/"+id+"/leader", "")
-		if w.Code == 200 && baton.ValidateID("group_id", id) != nil && !strings.ContainsAny(id, "%?") {
+		if w != nil && w.Code == 200 && baton.ValidateID("group_id", id) != nil && !strings.ContainsAny(id, "%?") {
 			t.Fatalf("id %q was accepted", id)
 		}
 		body, err := json.Marshal(api.CampaignRequest{NodeID: id, LeaseTTL: 5000})

@@ -1,0 +1,275 @@
+package main_test
+
+import (
+	"bytes"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"baton/internal/fleet"
+	"baton/internal/fleet/chaos"
+	"baton/internal/fleet/proxy"
+)
+
+// A fleet is harmed in every way, one after the other, while customers ask for
+// numbers: there is always a next leader, and the work stays right.
+func TestFleetSurvivesChaos(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, nil, []string{"-clock-skew", "-200ms"})
+	first := f.settled()
+	customers := f.customers(4)
+	served := func(token uint64) {
+		t.Helper()
+		eventually(t, "customers get numbers under token "+strconv.FormatUint(token, 10), func() bool { return customers.under(token) > 20 })
+	}
+	served(uint64(first.FenceToken))
+
+	// settle is what must be so after each harm.
+	settle := func(r chaos.Report) {
+		t.Helper()
+		if r.Successor == nil || r.Successor.FenceToken <= r.Target.FenceToken {
+			t.Fatalf("%s: no new leader with a higher token: %+v", r.Action, r)
+		}
+		served(uint64(f.settled().FenceToken))
+		if a := f.audit(); !a.OK || a.Writes == 0 {
+			t.Fatalf("%s: the resource let in what it must not: %+v", r.Action, a)
+		}
+	}
+
+	killed := f.chaos("kill-leader")
+	f.startNode(killed.Target.NodeID)
+	settle(killed)
+
+	paused := f.chaos("gc-pause-leader", "--ms="+strconv.FormatInt((ttl+500*time.Millisecond).Milliseconds(), 10))
+	settle(paused)
+	if paused.Successor.AfterMS >= *paused.HealedAfterMS {
+		t.Errorf("nobody took over while the leader was frozen: %+v", paused)
+	}
+	if paused.Stopped == nil || paused.Rejoined == nil {
+		t.Errorf("the woken leader did not stop, or did not come back: %+v", paused)
+	}
+
+	for _, direction := range []proxy.Direction{proxy.Both, proxy.ToBackend, proxy.FromBackend} {
+		cut := f.chaos("partition-leader", "--secs=4", "--direction="+string(direction))
+		settle(cut)
+		if cut.Stopped == nil || cut.Stopped.AfterMS >= *cut.HealedAfterMS {
+			t.Errorf("%s: the leader did not stop by itself: %+v", direction, cut)
+		}
+		if cut.Rejoined == nil || cut.Rejoined.Role != string(fleet.RoleFollower) {
+			t.Errorf("%s: the old leader did not come back as a follower: %+v", direction, cut)
+		}
+		if o := f.overlap(cut.Target, cut.Successor.Leader); o >= 0 {
+			t.Errorf("%s: two leaders acted at once, for %v: %+v", direction, o, cut)
+		}
+	}
+
+	leader := f.settled()
+	if status := f.nodes[leader.NodeID].terminate(t); status != 0 {
+		t.Errorf("after SIGTERM the leader's exit status is %d", status)
+	}
+	f.startNode(leader.NodeID)
+	successor := f.settled()
+	if why := f.whyEnded(uint64(leader.FenceToken)); why != "RESIGNED" {
+		t.Errorf("a leader that was asked to end: %s", why)
+	}
+	old := chaos.Leader{NodeID: leader.NodeID, FenceToken: leader.FenceToken}
+	if o := f.overlap(old, chaos.Leader{NodeID: successor.NodeID, FenceToken: successor.FenceToken}); o >= 0 {
+		t.Errorf("handover: two leaders acted at once, for %v", o)
+	}
+	served(uint64(successor.FenceToken))
+
+	customers.stop()
+	customers.wg.Wait()
+	if len(customers.wrong) > 0 {
+		t.Errorf("numbers that repeat or fall: %q", customers.wrong)
+	}
+	if a := f.audit(); !a.OK {
+		t.Errorf("the resource let in what it must not: %+v", a)
+	}
+}
+
+// A leader that does not stop when its lease ends is refused by the resource;
+// a resource that does not look is damaged. So it is the fence that protects the
+// data, and it is seen when it is gone.
+func TestOnlyTheFenceStopsALeaderThatGoesOn(t *testing.T) {
+	for _, fencing := range []string{"on", "off"} {
+		t.Run("fencing "+fencing, func(t *testing.T) {
+			t.Parallel()
+			f := startFleet(t, []string{"-fencing=" + fencing}, []string{"-unsafe-linger=1m"})
+			f.settled()
+			f.customers(4)
+			cut := f.chaos("partition-leader", "--secs=4")
+			token := "/" + strconv.FormatUint(uint64(cut.Target.FenceToken), 10) + "/"
+			switch fencing {
+			case "on":
+				eventually(t, "a write of the old leader is refused", func() bool { return f.statuses()[cut.Target.NodeID].WritesRefused > 0 })
+				e, ok := f.event(cut.Target.NodeID, fleet.WriteRefused, uint64(cut.Target.FenceToken))
+				if !ok || e.Reason != "stale" {
+					t.Errorf("the refusal is not logged: %+v", e)
+				}
+				if said := f.fenced.said(); !strings.Contains(said, "write rejected") || !strings.Contains(said, token) {
+					t.Errorf("the resource does not name the token %s it refused:\n%s", token, said)
+				}
+				if a := f.audit(); !a.OK {
+					t.Errorf("with fencing: %+v", a)
+				}
+			case "off":
+				eventually(t, "the damage shows", func() bool {
+					a := f.audit()
+					return !a.OK && a.TermsFell > 0 && a.SeqsFell > 0 && a.Duplicates > 0
+				})
+			}
+			if said := f.nodes["n1"].said(); !strings.Contains(said, "for experiments only") {
+				t.Errorf("the node does not warn:\n%s", said)
+			}
+		})
+	}
+}
+
+// Answers of the backend take long, and then the leader is cut off. Trusted
+// from before the request was sent, its lease ends in time; trusted from the
+// receipt, it does not, and the log of events shows it.
+func TestTrustCountsFromTheSend(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		flags []string
+		both  bool // act at once
+	}{
+		{"from the send", nil, false},
+		{"from the receipt", []string{"-unsafe-trust=receipt"}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			f := startFleet(t, nil, tt.flags)
+			leader := f.settled()
+			set := func(fault proxy.Fault) {
+				t.Helper()
+				if err := f.cable().Set(t.Context(), leader.NodeID, fault); err != nil {
+					t.Fatal(err)
+				}
+			}
+			set(proxy.Fault{Direction: proxy.FromBackend, DelayMS: 700})
+			before := f.renewals(leader.NodeID)
+			eventually(t, "renewals come through slowly", func() bool { return f.renewals(leader.NodeID) > before+3 })
+			set(proxy.Fault{Direction: proxy.Both, Cut: true})
+			var successor fleet.Status
+			eventually(t, "another leads", func() bool {
+				claims := fleet.Claims(f.statuses())
+				if len(claims) > 0 {
+					successor = claims[0]
+				}
+				return successor.FenceToken > leader.FenceToken
+			})
+			overlap := f.overlap(chaos.Leader{NodeID: leader.NodeID, FenceToken: leader.FenceToken},
+				chaos.Leader{NodeID: successor.NodeID, FenceToken: successor.FenceToken})
+			if both := overlap > 0; both != tt.both {
+				t.Errorf("two leaders at once: %t (%v), want %t", both, overlap, tt.both)
+			}
+			if a := f.audit(); !a.OK {
+				t.Errorf("the resource let in what it must not: %+v", a)
+			}
+		})
+	}
+}
+
+// Ctrl-C ends a pause early and leaves nothing frozen.
+func TestInterruptUndoes(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, nil, nil)
+	for _, args := range [][]string{{"gc-pause-leader", "--ms=600000"}, {"partition-leader", "--secs=600"}} {
+		leader := f.settled()
+		// The command says what it did as soon as it did it.
+		p := start(t, "chaos", append(args, "--fleet", f.path)...)
+		if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		<-p.ended
+		if code := p.cmd.ProcessState.ExitCode(); code != 130 {
+			t.Errorf("%q, interrupted: exit status %d: %s", args, code, p.said())
+		}
+		eventually(t, leader.NodeID+" answers and has a leader", func() bool { return f.statuses()[leader.NodeID].Leader != nil })
+	}
+}
+
+// Nothing is done to a process of which it is not certain that it is the node.
+func TestStrangersAreNotTouched(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, nil, nil)
+	leader := f.settled()
+	stranger := exec.Command("sleep", "600")
+	if err := stranger.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = stranger.Process.Kill()
+		_ = stranger.Wait()
+	}()
+	for i := range f.file.Nodes {
+		f.file.Nodes[i].PIDFile, f.file.Nodes[i].PID = "", stranger.Process.Pid
+	}
+	wrong := filepath.Join(filepath.Dir(f.path), "wrong.json")
+	if err := f.file.Save(wrong); err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{"kill-leader", "gc-pause-leader --ms=10"} {
+		status, said := runChaos(t, append(strings.Fields(command), "--fleet", wrong)...)
+		if status != 1 || !strings.Contains(said, "is not touched") {
+			t.Errorf("%s: exit status %d: %s", command, status, said)
+		}
+	}
+	if err := stranger.Process.Signal(syscall.Signal(0)); err != nil {
+		t.Errorf("the stranger: %v", err)
+	}
+	if after := f.settled(); after.FenceToken != leader.FenceToken {
+		t.Errorf("the leader changed: %+v", after)
+	}
+}
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	empty := &fleet.File{Group: "g", Backend: "baton", Store: "http://127.0.0.1:1", Nodes: []fleet.Node{{ID: "n1", HTTP: "127.0.0.1:1"}}}
+	path := filepath.Join(dir, "fleet.json")
+	if err := empty.Save(path); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		args   string
+		status int
+		says   string
+	}{
+		{"help", 0, "usage: chaos kill-leader"},
+		{"kill-leader -h", 0, "usage: chaos kill-leader"},
+		{"slap-leader", 2, `unknown command "slap-leader"`},
+		{"kill-leader --fleet " + dir + "/none.json", 2, "no such file"},
+		{"kill-leader --fleet FLEET", 3, "no node of the fleet says that it leads: 0 of 1 answered"},
+		{"kill-leader --fleet FLEET -o yaml", 2, "want text or json"},
+		{"gc-pause-leader --fleet FLEET", 2, "--ms must be positive"},
+		{"partition-leader --fleet FLEET", 2, "--secs must be positive"},
+		{"partition-leader --fleet FLEET --secs=1 --direction=up", 2, `--direction is "up"`},
+		{"slow-leader --fleet FLEET --secs=1", 2, "--delay-ms must be positive"},
+		{"proxy --fleet FLEET", 2, "names no address for the proxy"},
+	} {
+		status, said := runChaos(t, strings.Fields(strings.ReplaceAll(tt.args, "FLEET", path))...)
+		if status != tt.status || !strings.Contains(said, tt.says) {
+			t.Errorf("chaos %s: exit status %d, want %d and %q:\n%s", tt.args, status, tt.status, tt.says, said)
+		}
+		if status != 0 && strings.Count(said, "\n") != 1 {
+			t.Errorf("chaos %s: more than one line:\n%s", tt.args, said)
+		}
+	}
+}
+
+// runChaos runs the command to its end and returns all that it said.
+func runChaos(t *testing.T, args ...string) (status int, said string) {
+	t.Helper()
+	var out bytes.Buffer
+	cmd := exec.CommandContext(t.Context(), filepath.Join(programs, "chaos"), args...)
+	cmd.Stdout, cmd.Stderr = &out, &out
+	_ = cmd.Run() // its status says all
+	return cmd.ProcessState.ExitCode(), out.String()
+}

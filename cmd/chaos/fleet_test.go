@@ -1,0 +1,426 @@
+package main_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"baton/api"
+	"baton/fenced/fencedclient"
+	"baton/internal/fleet"
+	"baton/internal/fleet/chaos"
+	"baton/internal/fleet/proxy"
+)
+
+const (
+	// patience is far beyond what anything here takes.
+	patience = time.Minute
+	ttl      = 2 * time.Second
+)
+
+// programs is where the commands are, built as a user builds them.
+var programs string
+
+func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
+
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "fleet-test-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	programs = dir
+	build := exec.Command("go", "build", "-o", dir+"/", "baton/cmd/baton", "baton/cmd/fenced", "baton/cmd/node", "baton/cmd/chaos")
+	build.Stdout, build.Stderr = os.Stderr, os.Stderr
+	if err := build.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "build the fleet:", err)
+		return 1
+	}
+	code := m.Run()
+	http.DefaultClient.CloseIdleConnections()
+	if code == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+	}
+	return code
+}
+
+// process is a program of the fleet that goes on.
+type process struct {
+	cmd   *exec.Cmd
+	ended chan struct{}
+
+	mu  sync.Mutex
+	log bytes.Buffer
+}
+
+// Write collects what the program says.
+func (p *process) Write(b []byte) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.Write(b)
+}
+
+func (p *process) said() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.log.String()
+}
+
+// start starts a program and returns when it has said its first line on
+// stdout. It is killed at the end of the test if it has not ended.
+func start(t *testing.T, name string, args ...string) *process {
+	t.Helper()
+	p := &process{cmd: exec.Command(filepath.Join(programs, name), args...), ended: make(chan struct{})}
+	p.cmd.Stderr = p
+	stdout, err := p.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	serves := make(chan bool, 1)
+	go func() {
+		defer close(p.ended)
+		line, err := bufio.NewReader(io.TeeReader(stdout, p)).ReadString('\n')
+		serves <- err == nil && line != ""
+		_, _ = io.Copy(p, stdout)
+		_ = p.cmd.Wait() // what it was is in ProcessState
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill() // most have ended
+		<-p.ended
+		if t.Failed() {
+			t.Logf("%s %s:\n%s", name, strings.Join(args, " "), p.said())
+		}
+	})
+	select {
+	case ok := <-serves:
+		if !ok {
+			t.Fatalf("%s %q ended: %s", name, args, p.said())
+		}
+	case <-time.After(patience):
+		t.Fatalf("%s %q says nothing: %s", name, args, p.said())
+	}
+	return p
+}
+
+// terminate asks a process to end and returns its exit status.
+func (p *process) terminate(t *testing.T) int {
+	t.Helper()
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-p.ended:
+	case <-time.After(patience):
+		t.Fatalf("%q goes on after SIGTERM: %s", p.cmd.Args, p.said())
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+// testFleet is three nodes, a Baton server, the protected resource, and a
+// proxy between nodes and server.
+type testFleet struct {
+	t         *testing.T
+	file      *fleet.File
+	path      string
+	nodeFlags []string
+	nodes     map[string]*process
+	fenced    *process
+	resource  *fencedclient.Client
+}
+
+func startFleet(t *testing.T, fencedFlags, nodeFlags []string) *testFleet {
+	t.Helper()
+	dir := t.TempDir()
+	free := freeAddresses(t, 9)
+	f := &testFleet{t: t, path: filepath.Join(dir, "fleet.json"), nodeFlags: nodeFlags, nodes: map[string]*process{}}
+	f.file = &fleet.File{Group: "singleton", Backend: "baton", Store: "http://" + free[0], Resource: "http://" + free[1], Proxy: free[2]}
+	for i := range 3 {
+		id := fmt.Sprintf("n%d", i+1)
+		f.file.Nodes = append(f.file.Nodes, fleet.Node{ID: id, HTTP: free[3+i], Via: []string{free[6+i]}, PIDFile: id + ".pid", Events: id + ".events"})
+	}
+	if err := f.file.Save(f.path); err != nil {
+		t.Fatal(err)
+	}
+	start(t, "baton", "server", "--http", free[0])
+	f.fenced = start(t, "fenced", append([]string{"-listen", free[1], "-db", filepath.Join(dir, "fenced.db")}, fencedFlags...)...)
+	start(t, "chaos", "proxy", "--fleet", f.path)
+	for _, n := range f.file.Nodes {
+		f.startNode(n.ID)
+	}
+	hc := &http.Client{Transport: &http.Transport{}}
+	t.Cleanup(hc.CloseIdleConnections)
+	var err error
+	if f.resource, err = fencedclient.New(f.file.Resource, hc); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func (f *testFleet) startNode(id string) {
+	f.t.Helper()
+	f.nodes[id] = start(f.t, "node", append([]string{"-fleet", f.path, "-node-id", id, "-lease-ttl", ttl.String(), "-tick", "100ms"}, f.nodeFlags...)...)
+}
+
+// freeAddresses are taken all at once, so that they differ.
+func freeAddresses(t *testing.T, n int) []string {
+	t.Helper()
+	var addresses []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = l.Close() }()
+		addresses = append(addresses, l.Addr().String())
+	}
+	return addresses
+}
+
+// eventually polls until what is wanted is so.
+func eventually(t *testing.T, what string, so func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	deadline := time.After(patience)
+	for !so() {
+		select {
+		case <-ticker.C:
+		case <-deadline:
+			t.Fatalf("not so within %v: %s", patience, what)
+		}
+	}
+}
+
+func (f *testFleet) statuses() map[string]fleet.Status {
+	ctx, cancel := context.WithTimeout(f.t.Context(), time.Second)
+	defer cancel()
+	return f.file.Statuses(ctx, http.DefaultClient)
+}
+
+// settled waits until all nodes answer, one acts, and the others follow it.
+func (f *testFleet) settled() fleet.Status {
+	f.t.Helper()
+	var leader fleet.Status
+	eventually(f.t, "one node acts and the others follow it", func() bool {
+		statuses := f.statuses()
+		claims := fleet.Claims(statuses)
+		if len(statuses) != len(f.file.Nodes) || len(claims) != 1 || !claims[0].Acting {
+			return false
+		}
+		leader = claims[0]
+		for _, s := range statuses {
+			if s.Leader == nil || s.Leader.NodeID != leader.NodeID {
+				return false
+			}
+		}
+		return true
+	})
+	return leader
+}
+
+// chaos runs the command and returns what it reports.
+func (f *testFleet) chaos(args ...string) chaos.Report {
+	f.t.Helper()
+	ctx, cancel := context.WithTimeout(f.t.Context(), patience)
+	defer cancel()
+	var stdout, stderr bytes.Buffer
+	cmd := exec.CommandContext(ctx, filepath.Join(programs, "chaos"), append(args, "--fleet", f.path, "-o", "json")...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		f.t.Fatalf("chaos %q: %v\n%s%s", args, err, &stdout, &stderr)
+	}
+	var r chaos.Report
+	if err := json.Unmarshal(stdout.Bytes(), &r); err != nil {
+		f.t.Fatalf("chaos %q: %v\n%s", args, err, &stdout)
+	}
+	if len(r.AlsoClaimed) > 0 {
+		f.t.Errorf("chaos %q: several said that they lead: %+v", args, r)
+	}
+	return r
+}
+
+func (f *testFleet) cable() *proxy.Client {
+	return &proxy.Client{Address: f.file.Proxy, HTTP: http.DefaultClient}
+}
+
+func (f *testFleet) events(node string) []fleet.Event {
+	f.t.Helper()
+	n, _ := f.file.Node(node)
+	events, err := fleet.ReadEvents(f.file.Path(n.Events))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return events
+}
+
+// event finds the first event of a type that a node logged under a term.
+func (f *testFleet) event(node string, what fleet.EventType, term uint64) (fleet.Event, bool) {
+	for _, e := range f.events(node) {
+		if e.Type == what && uint64(e.Term) == term {
+			return e, true
+		}
+	}
+	return fleet.Event{}, false
+}
+
+// overlap waits until the old leader's work has ended and the new one's has
+// begun, and returns for how long both went on.
+func (f *testFleet) overlap(old chaos.Leader, successor chaos.Leader) time.Duration {
+	f.t.Helper()
+	var ended, began fleet.Event
+	eventually(f.t, "the old leader's work ends and the new one's begins", func() bool {
+		var ok1, ok2 bool
+		ended, ok1 = f.event(old.NodeID, fleet.ActingEnded, uint64(old.FenceToken))
+		began, ok2 = f.event(successor.NodeID, fleet.ActingBegan, uint64(successor.FenceToken))
+		return ok1 && ok2
+	})
+	return time.Duration(ended.At - began.At)
+}
+
+func (f *testFleet) audit() fencedclient.Audit {
+	f.t.Helper()
+	a, err := f.resource.Audit(f.t.Context(), "")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return a
+}
+
+// customers ask all nodes in turn for numbers until stopped. What they get must rise
+// for each of them, and be nobody else's.
+type customers struct {
+	stop context.CancelFunc
+	wg   sync.WaitGroup
+
+	mu    sync.Mutex
+	given map[int64]fleet.Number
+	wrong []string
+}
+
+func (f *testFleet) customers(count int) *customers {
+	ctx, cancel := context.WithCancel(context.Background())
+	c := &customers{stop: cancel, given: map[int64]fleet.Number{}}
+	transport := &http.Transport{MaxIdleConnsPerHost: count}
+	hc := &http.Client{Transport: transport, Timeout: 10 * time.Second}
+	for i := range count {
+		c.wg.Go(func() {
+			var last fleet.Number
+			for n := i; ctx.Err() == nil; n++ {
+				number, err := fleet.Next(ctx, hc, f.file.Nodes[n%len(f.file.Nodes)].HTTP)
+				if err != nil {
+					select {
+					case <-ctx.Done():
+					case <-time.After(10 * time.Millisecond):
+					}
+					continue
+				}
+				c.got(last, number)
+				last = number
+			}
+		})
+	}
+	f.t.Cleanup(func() {
+		cancel()
+		c.wg.Wait()
+		transport.CloseIdleConnections()
+	})
+	return c
+}
+
+func (c *customers) got(last, n fleet.Number) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n.Seq <= last.Seq || n.Token < last.Token {
+		c.wrong = append(c.wrong, fmt.Sprintf("%+v after %+v", n, last))
+	}
+	if other, twice := c.given[n.Seq]; twice {
+		c.wrong = append(c.wrong, fmt.Sprintf("%+v and %+v", n, other))
+	}
+	c.given[n.Seq] = n
+}
+
+// under counts the numbers that were given out under a token.
+func (c *customers) under(token uint64) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	count := 0
+	for _, n := range c.given {
+		if uint64(n.Token) == token {
+			count++
+		}
+	}
+	return count
+}
+
+// whyEnded is the reason for which the server says that a term ended.
+func (f *testFleet) whyEnded(term uint64) string {
+	f.t.Helper()
+	var history api.HistoryResponse
+	f.get(f.file.Store+"/v1/groups/"+f.file.Group+"/history", func(body io.Reader) error {
+		return json.NewDecoder(body).Decode(&history)
+	})
+	for _, past := range history.Terms {
+		if past.Term == term {
+			return past.Reason
+		}
+	}
+	return fmt.Sprintf("it is not in the history: %+v", history)
+}
+
+// renewals is how many renewals of a node have come through.
+func (f *testFleet) renewals(node string) (count float64) {
+	f.t.Helper()
+	n, _ := f.file.Node(node)
+	f.get("http://"+n.HTTP+"/metrics", func(body io.Reader) error {
+		lines := bufio.NewScanner(body)
+		for lines.Scan() {
+			if text, ok := strings.CutPrefix(lines.Text(), "baton_node_renewals_total "); ok {
+				var err error
+				count, err = strconv.ParseFloat(text, 64)
+				return err
+			}
+		}
+		return errors.New("there is no baton_node_renewals_total")
+	})
+	return count
+}
+
+func (f *testFleet) get(url string, read func(body io.Reader) error) {
+	f.t.Helper()
+	req, err := http.NewRequestWithContext(f.t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if err := read(resp.Body); err != nil {
+		f.t.Fatalf("GET %s: %v", url, err)
+	}
+}

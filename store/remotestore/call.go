@@ -62,6 +62,9 @@ func (f *failure) Unwrap() error { return f.err }
 func (c *Client) scope(ctx context.Context) (context.Context, context.CancelFunc) {
 	scoped, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(c.closing, cancel)
+	if c.closing.Err() != nil {
+		cancel() // AfterFunc does it too, but in its own time
+	}
 	return scoped, func() { stop(); cancel() }
 }
 

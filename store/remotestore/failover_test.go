@@ -289,6 +289,22 @@ func TestDeadServer(t *testing.T) {
 	}
 }
 
+// From when Close has returned, nothing is sent any more.
+func TestNothingIsSentAfterClose(t *testing.T) {
+	t.Parallel()
+	s := serve(t, newHandler(t, newMemory(t)))
+	for range 200 {
+		c, err := remotestore.NewClient(remotestore.Config{Servers: []string{s.URL}, Logger: quiet()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Close()
+		if _, err = c.Leader(within(t), "g"); !errors.Is(err, baton.ErrUnavailable) {
+			t.Fatalf("read after close: got %v, want ErrUnavailable", err)
+		}
+	}
+}
+
 // hang answers nothing until the client goes, which shows only once its body was read.
 func hang(_ http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(io.Discard, r.Body)

@@ -51,18 +51,21 @@ func BenchmarkCost(b *testing.B) {
 	b.Run("Serializable", func(b *testing.B) {
 		fencetest.Cost(b, unfenced(pgx.Serializable), fenced(sql.LevelSerializable))
 	})
-	b.Run("Batch", func(b *testing.B) {
+	fencedBatch := func(ctx context.Context, _ int) error {
+		batch := new(pgx.Batch)
+		batch.Queue(insertSQL, args...)
+		return ledgers[sql.LevelReadCommitted].SendBatch(ctx, "log", claim, batch)
+	}
+	b.Run("BatchForTransaction", func(b *testing.B) {
+		fencetest.Cost(b, unfenced(pgx.ReadCommitted), fencedBatch)
+	})
+	b.Run("BatchForBatch", func(b *testing.B) {
 		fencetest.Cost(b,
 			func(ctx context.Context, _ int) error {
 				batch := new(pgx.Batch)
 				batch.Queue(insertSQL, args...)
 				return pool.SendBatch(ctx, batch).Close()
-			},
-			func(ctx context.Context, _ int) error {
-				batch := new(pgx.Batch)
-				batch.Queue(insertSQL, args...)
-				return ledgers[sql.LevelReadCommitted].SendBatch(ctx, "log", claim, batch)
-			})
+			}, fencedBatch)
 	})
 	b.Run("Admit", func(b *testing.B) {
 		fencetest.Cost(b, unfenced(pgx.ReadCommitted), func(ctx context.Context, _ int) error {

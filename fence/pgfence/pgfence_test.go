@@ -28,6 +28,12 @@ func TestConformance(t *testing.T) {
 		{"Batch", 500, func(t *testing.T) fencetest.Subject {
 			return viaBatch{newLedger(t, openFast(t), pgfence.Config{})}
 		}},
+		{"AdmitSerializableByDefault", 1000, func(t *testing.T) fencetest.Subject {
+			return viaAdmit{newLedger(t, openFast(t, "default_transaction_isolation", "serializable"), pgfence.Config{})}
+		}},
+		{"BatchSerializableByDefault", 1000, func(t *testing.T) fencetest.Subject {
+			return viaBatch{newLedger(t, openFast(t, "default_transaction_isolation", "serializable"), pgfence.Config{})}
+		}},
 		{"SQL", 500, func(t *testing.T) fencetest.Subject {
 			return newSQLLedger(t, openFast(t), pgfence.Config{})
 		}},

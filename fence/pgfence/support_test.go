@@ -46,9 +46,9 @@ func open(t testing.TB, url string, settings ...string) *pgxpool.Pool {
 
 // openFast is open on the server that all tests share. It does not wait for the
 // disk, since nothing there outlives the server; Adopt does.
-func openFast(t testing.TB) *pgxpool.Pool {
+func openFast(t testing.TB, settings ...string) *pgxpool.Pool {
 	t.Helper()
-	return open(t, testserver.Shared(t, testserver.Postgres).Direct, "synchronous_commit", "off")
+	return open(t, testserver.Shared(t, testserver.Postgres).Direct, append(settings, "synchronous_commit", "off")...)
 }
 
 func connect(t testing.TB, url string, settings ...string) *pgxpool.Pool {
@@ -151,13 +151,15 @@ func (s viaWrite) Log(ctx context.Context, resource string) ([]fencetest.Entry, 
 type viaAdmit struct{ viaWrite }
 
 func (s viaAdmit) Append(ctx context.Context, resource string, c fence.Claim, value string, between func()) error {
-	return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
-		if err := pgfence.Admit(ctx, tx, resource, c); err != nil {
+	return retry(func() error {
+		return pgx.BeginFunc(ctx, s.pool, func(tx pgx.Tx) error {
+			if err := pgfence.Admit(ctx, tx, resource, c); err != nil {
+				return err
+			}
+			call(between)
+			_, err := tx.Exec(ctx, insertSQL, row(resource, c, value)...)
 			return err
-		}
-		call(between)
-		_, err := tx.Exec(ctx, insertSQL, row(resource, c, value)...)
-		return err
+		})
 	})
 }
 
@@ -166,9 +168,11 @@ type viaBatch struct{ viaWrite }
 
 func (s viaBatch) Append(ctx context.Context, resource string, c fence.Claim, value string, between func()) error {
 	call(between)
-	b := new(pgx.Batch)
-	b.Queue(insertSQL, row(resource, c, value)...)
-	return s.SendBatch(ctx, resource, c, b)
+	return retry(func() error {
+		b := new(pgx.Batch)
+		b.Queue(insertSQL, row(resource, c, value)...)
+		return s.SendBatch(ctx, resource, c, b)
+	})
 }
 
 // viaSQL appends through database/sql.

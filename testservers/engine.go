@@ -36,6 +36,7 @@ type engine interface {
 
 // engines are the kinds of server there are, by name.
 var engines = map[string]func() engine{
+	"etcd":     func() engine { return &etcd{} },
 	"postgres": func() engine { return &postgres{} },
 	"redis":    func() engine { return &redis{} },
 }

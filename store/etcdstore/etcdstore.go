@@ -1,0 +1,189 @@
+package etcdstore
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"baton"
+)
+
+// Config says where etcd is. Endpoints or Client is required.
+type Config struct {
+	// Endpoints are addresses of members, "host:2379" or URLs. More than one
+	// lets calls go on while a member is down.
+	Endpoints []string
+	// TLS encrypts the connections, and authenticates them if it has certificates.
+	TLS *tls.Config
+	// Username and Password are for an etcd with authentication.
+	Username, Password string
+	// Client is used instead of one made from the fields above. Close leaves it open.
+	Client *clientv3.Client
+	// Prefix is put before all keys; "/baton" if empty. Stores with different
+	// prefixes know nothing of each other, provided that none is the start of another.
+	Prefix string
+	// Timeout bounds every call that does not wait by its nature; 5 seconds if 0.
+	Timeout time.Duration
+	// Clock measures what is left of a lease; baton.SystemClock if nil.
+	Clock baton.Clock
+}
+
+// DefaultPrefix is before all keys unless Config says otherwise.
+const DefaultPrefix = "/baton"
+
+const (
+	defaultTimeout = 5 * time.Second
+	// grpc-go does not ping more often, and etcd does not suffer it.
+	pingEvery, pingTimeout = 10 * time.Second, 3 * time.Second
+)
+
+var guarantees = baton.Guarantees{
+	Store:  "etcd",
+	MinTTL: 2 * time.Second,
+	MaxTTL: baton.MaxTTL,
+	// etcd looks for leases that are over twice a second, and ends at most a thousand per second.
+	TTLStep:        time.Second,
+	ExpiryLag:      time.Second,
+	Time:           baton.TimeMonotonic,
+	QuorumRenewals: true,
+	DurableTerms:   true,
+	FailoverTerms:  true,
+	DeletionTerms:  true,
+	Waiting:        baton.WaitLine,
+	Transfers:      true,
+	Caveats: []string{
+		"after etcd has changed its leader, a lease that nobody renews lasts for another TTL and election timeout",
+		"an etcd that is restored from a backup repeats terms unless the floor key is raised above all of them first",
+	},
+}
+
+// Store implements baton.Store, Line, Ender, Historian and Registry.
+type Store struct {
+	client  *clientv3.Client
+	owned   bool
+	keys    keys
+	clock   baton.Clock
+	timeout time.Duration
+
+	life context.Context // ends with Close
+	end  context.CancelFunc
+
+	mu     sync.Mutex
+	closed bool
+	chores sync.WaitGroup // goroutines that outlive the call that started them
+}
+
+var (
+	_ baton.Store     = (*Store)(nil)
+	_ baton.Line      = (*Store)(nil)
+	_ baton.Ender     = (*Store)(nil)
+	_ baton.Historian = (*Store)(nil)
+	_ baton.Registry  = (*Store)(nil)
+)
+
+// New makes a store. It does not wait for etcd, unless there is a user name:
+// then a wrong password is an error here.
+func New(cfg Config) (*Store, error) {
+	if cfg.Client == nil && len(cfg.Endpoints) == 0 {
+		return nil, &baton.InvalidArgumentError{Field: "Endpoints", Value: "", Want: "the address of an etcd member"}
+	}
+	if cfg.Timeout < 0 {
+		return nil, &baton.InvalidArgumentError{Field: "Timeout", Value: cfg.Timeout, Want: "0 or more"}
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = defaultTimeout
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = baton.SystemClock()
+	}
+	if cfg.Prefix == "" {
+		cfg.Prefix = DefaultPrefix
+	}
+	s := &Store{client: cfg.Client, keys: keys("/" + strings.Trim(cfg.Prefix, "/")), clock: cfg.Clock, timeout: cfg.Timeout}
+	if s.client == nil {
+		client, err := clientv3.New(clientv3.Config{
+			Endpoints: cfg.Endpoints, TLS: cfg.TLS, Username: cfg.Username, Password: cfg.Password,
+			DialTimeout: cfg.Timeout, DialKeepAliveTime: pingEvery, DialKeepAliveTimeout: pingTimeout, PermitWithoutStream: true,
+			// What fails is told to whoever called.
+			Logger: zap.NewNop(),
+		})
+		if err != nil {
+			return nil, fmt.Errorf("connect to etcd at %s: %w", strings.Join(cfg.Endpoints, ","), kindOf("connect", err))
+		}
+		s.client, s.owned = client, true
+	}
+	s.life, s.end = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// Guarantees says what etcd can promise.
+func (s *Store) Guarantees() baton.Guarantees {
+	g := guarantees
+	g.Caveats = slices.Clone(g.Caveats)
+	return g
+}
+
+// Close ends watches and waits. Leases stay as they are; a place in line is
+// kept for as long as it would be if the process had died.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	again := s.closed
+	s.closed = true
+	s.mu.Unlock()
+	s.end()
+	s.chores.Wait()
+	if again || !s.owned {
+		return nil
+	}
+	if err := s.client.Close(); err != nil && !errors.Is(err, context.Canceled) {
+		return fmt.Errorf("close the connection to etcd: %w", err)
+	}
+	return nil
+}
+
+// keys is the prefix, and knows what lies below it. Ids have no slash in them.
+//
+//	leases/GROUP/record            who leads, or who led last: JSON
+//	leases/GROUP/bound             the term, bound to the holder's etcd lease
+//	past/GROUP/NN                  a ring of the terms that ended: JSON
+//	line/GROUP/NODE/INSTANCE       one who waits, bound to an etcd lease of its own
+//	terms/GROUP                    the last term; kept apart, so that who removes a record does not reset it
+//	policies/GROUP                 what is registered: JSON
+//	floor                          the term that new groups start above
+type keys string
+
+func (k keys) record(group string) string { return string(k) + "/leases/" + group + "/record" }
+func (k keys) bound(group string) string  { return string(k) + "/leases/" + group + "/bound" }
+func (k keys) lease(group string) string  { return string(k) + "/leases/" + group + "/" }
+func (k keys) past(group string) string   { return string(k) + "/past/" + group + "/" }
+func (k keys) line(group string) string   { return string(k) + "/line/" + group + "/" }
+func (k keys) term(group string) string   { return string(k) + "/terms/" + group }
+func (k keys) terms() string              { return string(k) + "/terms/" }
+func (k keys) policy(group string) string { return string(k) + "/policies/" + group }
+func (k keys) policies() string           { return string(k) + "/policies/" }
+func (k keys) floor() string              { return string(k) + "/floor" }
+
+func (k keys) slot(group string, n int) string {
+	return fmt.Sprintf("%s%02d", k.past(group), n)
+}
+
+func (k keys) place(group string, c baton.Candidate) string {
+	return path.Join(string(k), "line", group, c.NodeID, c.InstanceID)
+}
+
+// in tells these keys in one etcd cluster from all others, for cursors.
+func (k keys) in(cluster uint64) uint64 {
+	hash := fnv.New64a()
+	_, _ = fmt.Fprintf(hash, "%x %s", cluster, string(k))
+	return hash.Sum64()
+}

@@ -1,0 +1,278 @@
+package etcdstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"baton"
+)
+
+// Acquire grants a vacant group. For a second after it became vacant, whoever
+// is not the first in line is answered *baton.HeldError with the vacant state.
+func (s *Store) Acquire(ctx context.Context, group string, c baton.Candidate, ttl time.Duration) (baton.Lease, error) {
+	if err := baton.ValidateID("group", group); err != nil {
+		return baton.Lease{}, err
+	}
+	if err := c.Validate(); err != nil {
+		return baton.Lease{}, err
+	}
+	if err := guarantees.ValidateTTL(ttl); err != nil {
+		return baton.Lease{}, err
+	}
+	bounded, cancel := s.begin(ctx, s.timeout)
+	defer cancel()
+	lease, err := s.acquire(bounded, group, c, ttl)
+	return lease, s.fail(ctx, "acquire", err)
+}
+
+func (s *Store) acquire(ctx context.Context, group string, c baton.Candidate, ttl time.Duration) (baton.Lease, error) {
+	failed := errBusy
+	for ctx.Err() == nil {
+		st, err := s.load(ctx, group, true)
+		if err != nil {
+			return baton.Lease{}, err
+		}
+		if st.heldBy(c) {
+			return s.renew(ctx, st, st.lease().ID())
+		}
+		if err := s.refusal(ctx, st, c); err != nil {
+			return baton.Lease{}, err
+		}
+		lease, granted, err := s.grant(ctx, st, c, ttl)
+		if granted || refused(err) {
+			return lease, err
+		}
+		if err != nil {
+			failed = err
+		}
+		// Somebody was faster; or the answer was lost, and then the record
+		// tells. A transaction that is still on its way finds another record
+		// than the one that it was made for, or it is the one that counts.
+	}
+	return baton.Lease{}, failed
+}
+
+// refusal is why the group, as it is, is not for c.
+func (s *Store) refusal(ctx context.Context, st *state, c baton.Candidate) error {
+	switch {
+	case st.endedLast(c):
+		return &baton.ConflictError{
+			Reason:  baton.ConflictInstanceEnded,
+			Message: fmt.Sprintf("instance %s of node %q has led group %q and its leadership ended: campaign with a new instance", c.InstanceID, c.NodeID, st.group),
+		}
+	case st.held():
+		lease, err := s.withRemaining(ctx, st)
+		if err != nil {
+			return err
+		}
+		return &baton.HeldError{Lease: lease, RetryAfter: lease.Remaining}
+	case max(st.last(), st.floor) >= baton.MaxTerm:
+		return &baton.ConflictError{
+			Reason:  baton.ConflictTermsExhausted,
+			Message: fmt.Sprintf("group %q has used up its terms: the last one is %d", st.group, max(st.last(), st.floor)),
+		}
+	}
+	if left := st.turnLeft(c, stamp()); left > 0 {
+		return &baton.HeldError{Lease: st.lease(), RetryAfter: left}
+	}
+	return nil
+}
+
+// grant tries to make c the holder of a group that was seen vacant.
+func (s *Store) grant(ctx context.Context, st *state, c baton.Candidate, ttl time.Duration) (lease baton.Lease, granted bool, err error) {
+	sent := s.clock.Now() // the etcd lease cannot begin before
+	fresh, err := s.freshLease(ctx, ttl)
+	if err != nil {
+		return baton.Lease{}, false, err
+	}
+	h := holder{
+		Term: max(st.last(), st.floor) + 1, Node: c.NodeID, Instance: c.InstanceID, Metadata: c.Metadata,
+		TTL: fresh.TTL, Lease: leaseID(fresh.ID), Elected: stamp(),
+	}
+	next := st.record.grant(h)
+	value, err := json.Marshal(next)
+	if err != nil {
+		return baton.Lease{}, false, err
+	}
+	conditions := []clientv3.Cmp{
+		clientv3.Compare(clientv3.ModRevision(s.keys.record(st.group)), "=", st.recordRev),
+		clientv3.Compare(clientv3.CreateRevision(s.keys.bound(st.group)), "=", 0),
+		clientv3.Compare(clientv3.ModRevision(s.keys.term(st.group)), "=", st.termRev),
+	}
+	if st.termRev == 0 {
+		// The group may have come and gone since it was read: then the floor has moved.
+		conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(s.keys.floor()), "=", st.floorRev))
+	}
+	resp, err := s.commit(ctx, conditions, []clientv3.Op{
+		clientv3.OpPut(s.keys.record(st.group), string(value)),
+		clientv3.OpPut(s.keys.bound(st.group), formatTerm(h.Term), clientv3.WithLease(fresh.ID)),
+		clientv3.OpPut(s.keys.term(st.group), formatTerm(h.Term)),
+		clientv3.OpDelete(s.keys.place(st.group, c)),
+	})
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return baton.Lease{}, false, nil // it ran out on the way: a new one is needed
+	}
+	if err != nil {
+		return baton.Lease{}, false, err
+	}
+	if !resp.Succeeded {
+		s.revoke(fresh.ID)
+		return baton.Lease{}, false, nil
+	}
+	lease = next.Holder.lease(st.group)
+	lease.Remaining = max(0, lease.TTL-(s.clock.Now()-sent))
+	return lease, true, nil
+}
+
+func (s *Store) freshLease(ctx context.Context, ttl time.Duration) (*clientv3.LeaseGrantResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout/2)
+	defer cancel()
+	seconds := int64((ttl + time.Second - 1) / time.Second)
+	return s.client.Grant(ctx, seconds)
+}
+
+// Release ends exactly this leadership.
+func (s *Store) Release(ctx context.Context, id baton.LeaseID) error {
+	if err := id.Validate(); err != nil {
+		return err
+	}
+	return s.change(ctx, "release", id.Group, func(st *state) (record, error) {
+		if !st.leads(id) {
+			return record{}, st.notLeader(id)
+		}
+		return st.record.over(baton.Resigned, nil, stamp()), nil
+	})
+}
+
+// End ends the leadership of exactly this term, or begins to.
+func (s *Store) End(ctx context.Context, group string, term baton.Term, e baton.Ending) error {
+	if err := baton.ValidateID("group", group); err != nil {
+		return err
+	}
+	if err := e.Validate(); err != nil {
+		return err
+	}
+	return s.change(ctx, "end", group, func(st *state) (record, error) {
+		if !st.held() || st.record.Holder.Term != term {
+			return record{}, st.notLeader(baton.LeaseID{Group: group, Term: term})
+		}
+		if e.Successor != "" && !st.waits(e.Successor) {
+			return record{}, &baton.ConflictError{
+				Reason:  baton.ConflictNotInLine,
+				Message: fmt.Sprintf("node %q does not wait for group %q: it cannot succeed", e.Successor, group),
+			}
+		}
+		asked := &ending{Reason: e.Reason, Note: e.Note, Successor: e.Successor}
+		if e.Immediate {
+			return st.record.over(e.Reason, asked, stamp()), nil
+		}
+		h := *st.record.Holder
+		h.Ending = asked
+		next := st.record
+		next.Holder = &h
+		return next, nil
+	})
+}
+
+// change replaces the record of a group that is held, by one transaction on
+// exactly what decide has seen. An answer that is lost is not asked for again:
+// the second attempt could not tell its own success from another's.
+func (s *Store) change(ctx context.Context, op, group string, decide func(*state) (record, error)) error {
+	bounded, cancel := s.begin(ctx, s.timeout)
+	defer cancel()
+	for bounded.Err() == nil {
+		st, err := s.load(bounded, group, true)
+		if err != nil {
+			return s.fail(ctx, op, err)
+		}
+		next, err := decide(st)
+		if err != nil {
+			return s.told(bounded, st, s.fail(ctx, op, err))
+		}
+		done, _, err := s.replace(bounded, st, next, s.stands(group))
+		if err != nil {
+			return s.fail(ctx, op, err)
+		}
+		if done {
+			if next.Holder == nil {
+				s.revoke(clientv3.LeaseID(st.record.Holder.Lease))
+			}
+			return nil
+		}
+	}
+	return s.fail(ctx, op, errBusy)
+}
+
+func (st *state) notLeader(id baton.LeaseID) error {
+	current := st.lease()
+	return &baton.NotLeaderError{ID: id, Current: &current}
+}
+
+// told completes a refusal with how long the present holder has left. That is a
+// courtesy: the refusal stands without it.
+func (s *Store) told(ctx context.Context, st *state, err error) error {
+	var not *baton.NotLeaderError
+	if errors.As(err, &not) && st.held() {
+		if lease, e := s.withRemaining(ctx, st); e == nil {
+			not.Current = &lease
+		}
+	}
+	return err
+}
+
+// Get reads the group.
+func (s *Store) Get(ctx context.Context, group string) (baton.Lease, error) {
+	if err := baton.ValidateID("group", group); err != nil {
+		return baton.Lease{}, err
+	}
+	bounded, cancel := s.begin(ctx, s.timeout)
+	defer cancel()
+	st, err := s.load(bounded, group, false)
+	if err != nil {
+		return baton.Lease{}, s.fail(ctx, "get", err)
+	}
+	lease, err := s.withRemaining(bounded, st)
+	return lease, s.fail(ctx, "get", err)
+}
+
+// withRemaining adds what etcd says is left, rounded down to seconds. It is
+// meant for those who look, not for the holder: no quorum stands behind it.
+func (s *Store) withRemaining(ctx context.Context, st *state) (baton.Lease, error) {
+	lease := st.lease()
+	if !lease.Held() {
+		return lease, nil
+	}
+	left, err := s.left(ctx, st.record.Holder)
+	if err != nil {
+		return baton.Lease{}, err
+	}
+	lease.Remaining = left.remaining
+	return lease, nil
+}
+
+type left struct {
+	remaining time.Duration
+	raftTerm  uint64
+}
+
+func (s *Store) left(ctx context.Context, h *holder) (left, error) {
+	resp, err := ask(ctx, s, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
+		return s.client.TimeToLive(ctx, clientv3.LeaseID(h.Lease))
+	})
+	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+		return left{}, nil // it was there a moment ago
+	}
+	if err != nil {
+		return left{}, err
+	}
+	return left{
+		remaining: min(max(0, time.Duration(resp.TTL)*time.Second), h.ttl()),
+		raftTerm:  resp.GetRaftTerm(),
+	}, nil
+}

@@ -22,7 +22,7 @@ const patience = 30 * time.Second
 
 // freeze begins a transaction under l, writes in it, and leaves it there, as a
 // process does that is stopped between its write and its commit.
-func freeze(t *testing.T, pool *pgxpool.Pool, l context.Context, c fence.Claim) pgx.Tx {
+func freeze(t *testing.T, pool *pgxpool.Pool, l *baton.Leadership, c fence.Claim) pgx.Tx {
 	t.Helper()
 	conn, err := pool.Acquire(t.Context())
 	if err != nil {
@@ -33,7 +33,7 @@ func freeze(t *testing.T, pool *pgxpool.Pool, l context.Context, c fence.Claim) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := pgfence.Admit(l, tx, "log", c); err != nil {
+	if err := pgfence.Admit(l.Context(), tx, "log", c); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := tx.Exec(t.Context(), insertSQL, row("log", c, "frozen")...); err != nil {
@@ -71,7 +71,7 @@ func TestFrozenLeaderIsEvicted(t *testing.T) {
 		if ordered {
 			claim = fence.Ordered(a.Token(), 1)
 		}
-		frozen := freeze(t, pool, a.Context(), claim)
+		frozen := freeze(t, pool, a, claim)
 
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		began := time.Now()
@@ -122,7 +122,7 @@ func TestFrozenLeaderTimesOut(t *testing.T) {
 
 	a := lead(t, token(5, "a"), 3*time.Second)
 	mustAdopt(t, newLedger(t, pool, pgfence.Config{}), "log", a.Token())
-	frozen := freeze(t, pool, a.Context(), fence.Unordered(a.Token()))
+	frozen := freeze(t, pool, a, fence.Unordered(a.Token()))
 
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()

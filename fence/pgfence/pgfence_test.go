@@ -2,10 +2,12 @@ package pgfence_test
 
 import (
 	"database/sql"
+	"net/url"
 	"testing"
 
 	"baton/fence/fencetest"
 	"baton/fence/pgfence"
+	"baton/internal/testserver"
 )
 
 func TestConformance(t *testing.T) {
@@ -27,6 +29,17 @@ func TestConformance(t *testing.T) {
 		}},
 		{"Batch", 500, func(t *testing.T) fencetest.Subject {
 			return viaBatch{newLedger(t, openFast(t), pgfence.Config{})}
+		}},
+		// As behind a pooler that cannot prepare.
+		{"SimpleProtocol", 500, func(t *testing.T) fencetest.Subject {
+			url, err := url.Parse(testserver.Shared(t, testserver.Postgres).Direct)
+			if err != nil {
+				t.Fatal(err)
+			}
+			query := url.Query()
+			query.Set("default_query_exec_mode", "simple_protocol")
+			url.RawQuery = query.Encode()
+			return newLedger(t, open(t, url.String(), "synchronous_commit", "off"), pgfence.Config{})
 		}},
 		{"AdmitSerializableByDefault", 1000, func(t *testing.T) fencetest.Subject {
 			return viaAdmit{newLedger(t, openFast(t, "default_transaction_isolation", "serializable"), pgfence.Config{})}

@@ -289,19 +289,29 @@ func TestDeadServer(t *testing.T) {
 	}
 }
 
+// counting is a transport that counts what is sent.
+type counting struct{ sent atomic.Int64 }
+
+func (c *counting) RoundTrip(*http.Request) (*http.Response, error) {
+	c.sent.Add(1)
+	return nil, errors.New("not connected")
+}
+
 // From when Close has returned, nothing is sent any more.
 func TestNothingIsSentAfterClose(t *testing.T) {
 	t.Parallel()
-	s := serve(t, newHandler(t, newMemory(t)))
-	for range 200 {
-		c, err := remotestore.NewClient(remotestore.Config{Servers: []string{s.URL}, Logger: quiet()})
-		if err != nil {
-			t.Fatal(err)
-		}
+	wire := &counting{}
+	for range 100 {
+		c := openClient(t, remotestore.Config{Servers: []string{"127.0.0.1:1"}, Transport: wire})
 		_ = c.Close()
-		if _, err = c.Leader(within(t), "g"); !errors.Is(err, baton.ErrUnavailable) {
-			t.Fatalf("read after close: got %v, want ErrUnavailable", err)
+		_, err := c.Leader(within(t), "g")
+		wantUnavailable(t, "read after close", err)
+		for _, err := range c.Watch(within(t), "g", "") {
+			wantUnavailable(t, "watch after close", err)
 		}
+	}
+	if n := wire.sent.Load(); n != 0 {
+		t.Errorf("%d requests were sent", n)
 	}
 }
 

@@ -10,16 +10,34 @@ import (
 	"testing"
 	"time"
 
+	"baton"
 	"baton/internal/fleet"
 	"baton/internal/fleet/chaos"
 	"baton/internal/fleet/proxy"
+	"baton/internal/testserver"
 )
 
 // A fleet is harmed in every way, one after the other, while customers ask for
 // numbers: there is always a next leader, and the work stays right.
 func TestFleetSurvivesChaos(t *testing.T) {
-	t.Parallel()
-	f := startFleet(t, nil, []string{"-clock-skew", "-200ms"})
+	t.Run("baton", func(t *testing.T) {
+		t.Parallel()
+		f := startFleet(t, "", nil, []string{"-clock-skew=-200ms"})
+		ended := survivesChaos(t, f)
+		if why := f.whyEnded(uint64(ended)); why != "RESIGNED" {
+			t.Errorf("a leader that was asked to end: %s", why)
+		}
+	})
+	t.Run("etcd", func(t *testing.T) {
+		t.Parallel()
+		server := testserver.Start(t, testserver.Etcd)
+		_, host, _ := strings.Cut(server.Direct, "://")
+		survivesChaos(t, startFleet(t, "etcd://"+host, nil, []string{"-clock-skew=200ms"}))
+	})
+}
+
+// survivesChaos returns the term that was handed over in the end.
+func survivesChaos(t *testing.T, f *testFleet) baton.Term {
 	first := f.settled()
 	customers := f.customers(4)
 	served := func(token uint64) {
@@ -73,9 +91,6 @@ func TestFleetSurvivesChaos(t *testing.T) {
 	}
 	f.startNode(leader.NodeID)
 	successor := f.settled()
-	if why := f.whyEnded(uint64(leader.FenceToken)); why != "RESIGNED" {
-		t.Errorf("a leader that was asked to end: %s", why)
-	}
 	old := chaos.Leader{NodeID: leader.NodeID, FenceToken: leader.FenceToken}
 	if o := f.overlap(old, chaos.Leader{NodeID: successor.NodeID, FenceToken: successor.FenceToken}); o >= 0 {
 		t.Errorf("handover: two leaders acted at once, for %v", o)
@@ -90,6 +105,7 @@ func TestFleetSurvivesChaos(t *testing.T) {
 	if a := f.audit(); !a.OK {
 		t.Errorf("the resource let in what it must not: %+v", a)
 	}
+	return leader.FenceToken
 }
 
 // A leader that does not stop when its lease ends is refused by the resource;
@@ -99,7 +115,7 @@ func TestOnlyTheFenceStopsALeaderThatGoesOn(t *testing.T) {
 	for _, fencing := range []string{"on", "off"} {
 		t.Run("fencing "+fencing, func(t *testing.T) {
 			t.Parallel()
-			f := startFleet(t, []string{"-fencing=" + fencing}, []string{"-unsafe-linger=1m"})
+			f := startFleet(t, "", []string{"-fencing=" + fencing}, []string{"-unsafe-linger=1m"})
 			f.settled()
 			f.customers(4)
 			cut := f.chaos("partition-leader", "--secs=4")
@@ -130,7 +146,7 @@ func TestOnlyTheFenceStopsALeaderThatGoesOn(t *testing.T) {
 	}
 }
 
-// Answers of the backend take long, and then the leader is cut off. Trusted
+// Answers of the backend take long, and then no request gets there any more. Trusted
 // from before the request was sent, its lease ends in time; trusted from the
 // receipt, it does not, and the log of events shows it.
 func TestTrustCountsFromTheSend(t *testing.T) {
@@ -144,7 +160,7 @@ func TestTrustCountsFromTheSend(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			f := startFleet(t, nil, tt.flags)
+			f := startFleet(t, "", nil, tt.flags)
 			leader := f.settled()
 			set := func(fault proxy.Fault) {
 				t.Helper()
@@ -152,10 +168,11 @@ func TestTrustCountsFromTheSend(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			set(proxy.Fault{Direction: proxy.FromBackend, DelayMS: 700})
+			slow := proxy.Trouble{DelayMS: 700}
+			set(slow.In(proxy.FromBackend))
 			before := f.renewals(leader.NodeID)
 			eventually(t, "renewals come through slowly", func() bool { return f.renewals(leader.NodeID) > before+3 })
-			set(proxy.Fault{Direction: proxy.Both, Cut: true})
+			set(proxy.Fault{ToBackend: proxy.Trouble{Cut: true}, FromBackend: slow})
 			var successor fleet.Status
 			eventually(t, "another leads", func() bool {
 				claims := fleet.Claims(f.statuses())
@@ -179,7 +196,7 @@ func TestTrustCountsFromTheSend(t *testing.T) {
 // Ctrl-C ends a pause early and leaves nothing frozen.
 func TestInterruptUndoes(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, nil, nil)
+	f := startFleet(t, "", nil, nil)
 	for _, args := range [][]string{{"gc-pause-leader", "--ms=600000"}, {"partition-leader", "--secs=600"}} {
 		leader := f.settled()
 		// The command says what it did as soon as it did it.
@@ -198,7 +215,7 @@ func TestInterruptUndoes(t *testing.T) {
 // Nothing is done to a process of which it is not certain that it is the node.
 func TestStrangersAreNotTouched(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, nil, nil)
+	f := startFleet(t, "", nil, nil)
 	leader := f.settled()
 	stranger := exec.Command("sleep", "600")
 	if err := stranger.Start(); err != nil {

@@ -152,7 +152,9 @@ type testFleet struct {
 	resource  *fencedclient.Client
 }
 
-func startFleet(t *testing.T, fencedFlags, nodeFlags []string) *testFleet {
+// startFleet starts a fleet that elects with the backend at this URL, and with a
+// Baton server of its own if there is none.
+func startFleet(t *testing.T, store string, fencedFlags, nodeFlags []string) *testFleet {
 	t.Helper()
 	dir := t.TempDir()
 	free := freeAddresses(t, 9)
@@ -162,10 +164,15 @@ func startFleet(t *testing.T, fencedFlags, nodeFlags []string) *testFleet {
 		id := fmt.Sprintf("n%d", i+1)
 		f.file.Nodes = append(f.file.Nodes, fleet.Node{ID: id, HTTP: free[3+i], Via: []string{free[6+i]}, PIDFile: id + ".pid", Events: id + ".events"})
 	}
+	if store != "" {
+		f.file.Store, f.file.Backend = store, strings.Split(store, "://")[0]
+	}
 	if err := f.file.Save(f.path); err != nil {
 		t.Fatal(err)
 	}
-	start(t, "baton", "server", "--http", free[0])
+	if store == "" {
+		start(t, "baton", "server", "--http", free[0])
+	}
 	f.fenced = start(t, "fenced", append([]string{"-listen", free[1], "-db", filepath.Join(dir, "fenced.db")}, fencedFlags...)...)
 	start(t, "chaos", "proxy", "--fleet", f.path)
 	for _, n := range f.file.Nodes {

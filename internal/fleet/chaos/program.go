@@ -78,26 +78,26 @@ var commands = []struct {
 	}},
 	{"partition-leader", faultFlags, func(o options) (action, error) {
 		says := fmt.Sprintf("cut off from its backend for %v (%s)", o.seconds(), o.direction)
-		return faultOf(o, "partition-leader", says, proxy.Fault{Cut: true})
+		return faultOf(o, "partition-leader", says, proxy.Trouble{Cut: true})
 	}},
 	{"slow-leader", slowFlags, func(o options) (action, error) {
 		if o.delayMS <= 0 {
 			return action{}, errors.New("--delay-ms must be positive")
 		}
 		says := fmt.Sprintf("%d ms away from its backend for %v (%s)", o.delayMS, o.seconds(), o.direction)
-		return faultOf(o, "slow-leader", says, proxy.Fault{DelayMS: o.delayMS})
+		return faultOf(o, "slow-leader", says, proxy.Trouble{DelayMS: o.delayMS})
 	}},
 }
 
-func faultOf(o options, name, says string, f proxy.Fault) (action, error) {
-	f.Direction = proxy.Direction(o.direction)
+func faultOf(o options, name, says string, trouble proxy.Trouble) (action, error) {
+	direction := proxy.Direction(o.direction)
 	if o.secs <= 0 {
 		return action{}, errors.New("--secs must be positive")
 	}
-	if !slices.Contains(proxy.Directions, f.Direction) {
+	if !slices.Contains(proxy.Directions, direction) {
 		return action{}, fmt.Errorf("--direction is %q: want one of %v", o.direction, proxy.Directions)
 	}
-	return faultLeader(name, says, f, o.seconds()), nil
+	return faultLeader(name, says, trouble.In(direction), o.seconds()), nil
 }
 
 func pauseFlags(o *options, flags *flag.FlagSet) {

@@ -10,6 +10,7 @@ import (
 
 	"baton"
 	"baton/internal/fleet"
+	"baton/store/etcdstore"
 	"baton/store/remotestore"
 )
 
@@ -22,6 +23,7 @@ var backends = []struct {
 	name string
 	open opener
 }{
+	{"etcd", overStore(openEtcd)},
 	{"baton", overStore(openBaton)},
 }
 
@@ -97,3 +99,5 @@ func openBaton(ctx context.Context, o options) (baton.Store, error) {
 	}
 	return remotestore.New(ctx, cfg)
 }
+
+func openEtcd(_ context.Context, o options) (baton.Store, error) { return etcdstore.Open(o.store) }

@@ -100,7 +100,7 @@ func (n *Node) join(ctx context.Context) (baton.Elector, io.Closer, error) {
 			return elector, store, nil
 		case ctx.Err() != nil:
 			return nil, nil, ctx.Err()
-		case baton.IsAnswer(err):
+		case !errors.Is(err, baton.ErrUnavailable):
 			return nil, nil, &usageError{err}
 		}
 		n.log.Warn("the backend does not answer; asking again", "backend", n.opt.backend, "err", err)

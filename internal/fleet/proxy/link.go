@@ -22,10 +22,10 @@ func newWay() *way {
 	return w
 }
 
-func (w *way) set(cut bool, delay time.Duration) {
+func (w *way) set(t Trouble) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.delay = delay
+	w.delay = time.Duration(t.DelayMS) * time.Millisecond
 	isOpen := true
 	select {
 	case <-w.open:
@@ -33,9 +33,9 @@ func (w *way) set(cut bool, delay time.Duration) {
 		isOpen = false
 	}
 	switch {
-	case cut && isOpen:
+	case t.Cut && isOpen:
 		w.open = make(chan struct{})
-	case !cut && !isOpen:
+	case !t.Cut && !isOpen:
 		close(w.open)
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"sync"
 	"time"
 
@@ -31,24 +30,38 @@ const (
 // Directions are all directions.
 var Directions = []Direction{Both, ToBackend, FromBackend}
 
-// Fault is what is wrong between a node and its backend.
+// Fault is what is wrong between a node and its backend, each way.
 type Fault struct {
-	Direction Direction `json:"direction"`
-	// Cut holds everything back until the fault is healed.
-	Cut bool `json:"cut,omitempty"`
-	// DelayMS makes everything arrive this much later.
-	DelayMS int64 `json:"delay_ms,omitempty"`
+	ToBackend   Trouble `json:"to_backend"`
+	FromBackend Trouble `json:"from_backend"`
 	// ForMS heals the fault after this time, so that one whose maker has died
 	// does not last. 0: it lasts until it is healed.
 	ForMS int64 `json:"for_ms,omitempty"`
 }
 
-func (f Fault) validate() error {
-	if !slices.Contains(Directions, f.Direction) {
-		return fmt.Errorf("direction is %q: want one of %v", f.Direction, Directions)
+// Trouble is what is wrong in one direction.
+type Trouble struct {
+	// Cut holds everything back until the fault is healed.
+	Cut bool `json:"cut,omitempty"`
+	// DelayMS makes everything arrive this much later.
+	DelayMS int64 `json:"delay_ms,omitempty"`
+}
+
+// In is a fault that is this trouble in one direction, or in both.
+func (t Trouble) In(d Direction) Fault {
+	var f Fault
+	if d != FromBackend {
+		f.ToBackend = t
 	}
-	if f.DelayMS < 0 || f.ForMS < 0 || (!f.Cut && f.DelayMS == 0) {
-		return errors.New("a fault cuts or delays, for a time that is not negative")
+	if d != ToBackend {
+		f.FromBackend = t
+	}
+	return f
+}
+
+func (f Fault) validate() error {
+	if f.ForMS < 0 || f.ToBackend.DelayMS < 0 || f.FromBackend.DelayMS < 0 {
+		return errors.New("a fault cuts or delays, for times that are not negative")
 	}
 	return nil
 }
@@ -182,16 +195,11 @@ func (c *cable) set(f *Fault) {
 		c.healing = nil
 	}
 	c.fault = f
-	for _, w := range []struct {
-		*way
-		not Direction
-	}{{c.to, FromBackend}, {c.from, ToBackend}} {
-		if f == nil || f.Direction == w.not {
-			w.set(false, 0)
-		} else {
-			w.set(f.Cut, time.Duration(f.DelayMS)*time.Millisecond)
-		}
+	if f == nil {
+		f = &Fault{}
 	}
+	c.to.set(f.ToBackend)
+	c.from.set(f.FromBackend)
 }
 
 // Faults are the nodes that go via this proxy and what is wrong with their

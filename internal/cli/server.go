@@ -16,6 +16,7 @@ import (
 	"baton"
 	"baton/server"
 	"baton/server/httpapi"
+	"baton/store/etcdstore"
 	"baton/store/memstore"
 )
 
@@ -45,7 +46,8 @@ at once.
 Without authentication it listens on loopback only, unless --insecure is given.`,
 		Example: `  baton server
   baton server --http 127.0.0.1:8400 --explicit-groups --log-format json
-  baton server --http :7400 --insecure         # only in a network you trust`,
+  baton server --http :7400 --insecure         # only in a network you trust
+  baton server --store etcd://10.0.0.1:2379,10.0.0.2:2379/baton`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return a.serve(c.Context(), f) },
 	}
@@ -61,12 +63,15 @@ Without authentication it listens on loopback only, unless --insecure is given.`
 	return cmd
 }
 
-// stores are the kinds that --store knows.
+// stores are the kinds that --store knows: by their name alone, or, where that
+// shows a URL, by its scheme.
 var stores = []struct {
 	name string
-	open func() (baton.Store, error)
+	open func(address string) (baton.Store, error)
 }{
 	{"memory", openMemory},
+	{"etcd://host:2379,...", openEtcd},
+	{"etcds://host:2379,...", openEtcd},
 }
 
 func storeNames() []string {
@@ -77,19 +82,32 @@ func storeNames() []string {
 	return names
 }
 
-func openStore(name string) (baton.Store, error) {
+func openStore(address string) (baton.Store, error) {
+	scheme, _, isURL := strings.Cut(address, "://")
 	for _, s := range stores {
-		if s.name == name {
-			return s.open()
+		known, _, wantsURL := strings.Cut(s.name, "://")
+		if scheme == known && isURL == wantsURL {
+			return s.open(address)
 		}
 	}
-	return nil, usagef("--store %q is not known: want one of %s", name, strings.Join(storeNames(), ", "))
+	if isURL {
+		address = scheme + "://..." // there may be a password in it
+	}
+	return nil, usagef("--store %q is not known: want one of %s", address, strings.Join(storeNames(), ", "))
 }
 
 // openMemory starts above every term that a run before this one can have
 // granted, as long as the machine's clock was not set back.
-func openMemory() (baton.Store, error) {
+func openMemory(string) (baton.Store, error) {
 	return memstore.New(memstore.Config{FirstTerm: baton.Term(time.Now().UnixMilli()) << 10})
+}
+
+func openEtcd(address string) (baton.Store, error) {
+	s, err := etcdstore.Open(address)
+	if err != nil {
+		return nil, &usageError{err: err}
+	}
+	return s, nil
 }
 
 func (a *app) serve(ctx context.Context, f serverFlags) error {

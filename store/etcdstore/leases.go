@@ -142,9 +142,9 @@ func (s *Store) Release(ctx context.Context, id baton.LeaseID) error {
 	if err := id.Validate(); err != nil {
 		return err
 	}
-	return s.change(ctx, "release", id.Group, func(st *state) (record, error) {
+	return s.change(ctx, "release", id.Group, func(ctx context.Context, st *state) (record, error) {
 		if !st.leads(id) {
-			return record{}, st.notLeader(id)
+			return record{}, s.notLeader(ctx, st, id)
 		}
 		return st.record.over(baton.Resigned, nil, stamp()), nil
 	})
@@ -158,9 +158,9 @@ func (s *Store) End(ctx context.Context, group string, term baton.Term, e baton.
 	if err := e.Validate(); err != nil {
 		return err
 	}
-	return s.change(ctx, "end", group, func(st *state) (record, error) {
+	return s.change(ctx, "end", group, func(ctx context.Context, st *state) (record, error) {
 		if !st.held() || st.record.Holder.Term != term {
-			return record{}, st.notLeader(baton.LeaseID{Group: group, Term: term})
+			return record{}, s.notLeader(ctx, st, baton.LeaseID{Group: group, Term: term})
 		}
 		if e.Successor != "" && !st.waits(e.Successor) {
 			return record{}, &baton.ConflictError{
@@ -183,7 +183,7 @@ func (s *Store) End(ctx context.Context, group string, term baton.Term, e baton.
 // change replaces the record of a group that is held, by one transaction on
 // exactly what decide has seen. An answer that is lost is not asked for again:
 // the second attempt could not tell its own success from another's.
-func (s *Store) change(ctx context.Context, op, group string, decide func(*state) (record, error)) error {
+func (s *Store) change(ctx context.Context, op, group string, decide func(context.Context, *state) (record, error)) error {
 	bounded, cancel := s.begin(ctx, s.timeout)
 	defer cancel()
 	for bounded.Err() == nil {
@@ -191,9 +191,9 @@ func (s *Store) change(ctx context.Context, op, group string, decide func(*state
 		if err != nil {
 			return s.fail(ctx, op, err)
 		}
-		next, err := decide(st)
+		next, err := decide(bounded, st)
 		if err != nil {
-			return s.told(bounded, st, s.fail(ctx, op, err))
+			return s.fail(ctx, op, err)
 		}
 		done, _, err := s.replace(bounded, st, next, s.stands(group))
 		if err != nil {
@@ -209,21 +209,14 @@ func (s *Store) change(ctx context.Context, op, group string, decide func(*state
 	return s.fail(ctx, op, errBusy)
 }
 
-func (st *state) notLeader(id baton.LeaseID) error {
-	current := st.lease()
-	return &baton.NotLeaderError{ID: id, Current: &current}
-}
-
-// told completes a refusal with how long the present holder has left. That is a
-// courtesy: the refusal stands without it.
-func (s *Store) told(ctx context.Context, st *state, err error) error {
-	var not *baton.NotLeaderError
-	if errors.As(err, &not) && st.held() {
-		if lease, e := s.withRemaining(ctx, st); e == nil {
-			not.Current = &lease
-		}
+// notLeader is the answer to one that does not lead in st. How long the present
+// holder has left is a courtesy: the answer stands without it.
+func (s *Store) notLeader(ctx context.Context, st *state, id baton.LeaseID) error {
+	current, err := s.withRemaining(ctx, st)
+	if err != nil {
+		current = st.lease()
 	}
-	return err
+	return &baton.NotLeaderError{ID: id, Current: &current}
 }
 
 // Get reads the group.

@@ -23,14 +23,14 @@ func (s *Store) Renew(ctx context.Context, id baton.LeaseID, extend time.Duratio
 	bounded, cancel := s.begin(ctx, s.timeout)
 	defer cancel()
 	st, err := s.load(bounded, id.Group, false)
-	if err == nil && st.leads(id) && extend > st.record.Holder.ttl() {
-		return baton.Lease{}, &baton.InvalidTTLError{Field: "extend", TTL: extend, Min: time.Millisecond, Max: st.record.Holder.ttl()}
-	}
 	if err != nil {
 		return baton.Lease{}, s.fail(ctx, "renew", err)
 	}
+	if st.leads(id) && extend > st.record.Holder.ttl() {
+		return baton.Lease{}, &baton.InvalidTTLError{Field: "extend", TTL: extend, Min: time.Millisecond, Max: st.record.Holder.ttl()}
+	}
 	lease, err := s.renew(bounded, st, id)
-	return lease, s.told(bounded, st, s.fail(ctx, "renew", err))
+	return lease, s.fail(ctx, "renew", err)
 }
 
 // renew keeps alive the etcd lease of the leadership id, which was seen in st.
@@ -45,7 +45,7 @@ func (s *Store) Renew(ctx context.Context, id baton.LeaseID, extend time.Duratio
 func (s *Store) renew(ctx context.Context, st *state, id baton.LeaseID) (baton.Lease, error) {
 	for {
 		if !st.leads(id) {
-			return baton.Lease{}, st.notLeader(id)
+			return baton.Lease{}, s.notLeader(ctx, st, id)
 		}
 		h := st.record.Holder
 		if h.Ending != nil {
@@ -106,7 +106,7 @@ func (s *Store) unextended(ctx context.Context, st *state, id baton.LeaseID) (ba
 		return baton.Lease{}, err
 	}
 	if !after.leads(id) {
-		return baton.Lease{}, after.notLeader(id)
+		return baton.Lease{}, s.notLeader(ctx, after, id)
 	}
 	lease := after.lease()
 	if st.raftTerm == left.raftTerm && left.raftTerm == after.raftTerm {

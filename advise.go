@@ -22,7 +22,8 @@ type Advice struct {
 	// SurvivesPause is the longest pause of the leader's process that never
 	// costs it the leadership, however unluckily it falls.
 	SurvivesPause time.Duration
-	// SurvivesOutage is likewise the longest time the store may not answer.
+	// SurvivesOutage is likewise the longest time the store may not answer. It is
+	// shorter: the leader finds the store back with its next attempt only.
 	SurvivesOutage time.Duration
 }
 
@@ -60,12 +61,12 @@ func (c Config) Advise(latency time.Duration) (Advice, error) {
 		FailoverTypical: c.TTL - c.RenewEvery/2 + elect,
 		FailoverWorst:   c.TTL + latency + elect + turnKept,
 		SurvivesPause:   slack - latency,
-		SurvivesOutage:  slack - latency,
+		SurvivesOutage:  max(0, slack-latency-c.retryGap(c.TTL)),
 	}, nil
 }
 
 func (a Advice) String() string {
 	r := func(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
-	return fmt.Sprintf("ttl %v: after a crash the next leader leads in %v at best, %v typically, %v at worst; a pause of the leader, or an outage of its store, of up to %v costs nothing",
-		a.TTL, r(a.FailoverBest), r(a.FailoverTypical), r(a.FailoverWorst), r(min(a.SurvivesPause, a.SurvivesOutage)))
+	return fmt.Sprintf("ttl %v: after a crash the next leader leads in %v at best, %v typically, %v at worst; a pause of the leader of up to %v, or an outage of its store of up to %v, costs nothing",
+		a.TTL, r(a.FailoverBest), r(a.FailoverTypical), r(a.FailoverWorst), r(a.SurvivesPause), r(a.SurvivesOutage))
 }

@@ -15,13 +15,14 @@ type groupState struct {
 
 	mu      sync.Mutex
 	vacant  bool
+	term    Term // that is led, or was the last
 	healthy bool
 	changed chan struct{} // closed and replaced at every change
 }
 
 func (e *LeaseElector) watchState(lease Lease) *groupState {
 	ctx, cancel := context.WithCancel(e.closing)
-	s := &groupState{e: e, cancel: cancel, done: make(chan struct{}), changed: make(chan struct{}), vacant: !lease.Held()}
+	s := &groupState{e: e, cancel: cancel, done: make(chan struct{}), changed: make(chan struct{}), vacant: !lease.Held(), term: lease.Term}
 	go s.follow(ctx)
 	return s
 }
@@ -37,11 +38,11 @@ func (s *groupState) follow(ctx context.Context) {
 	for {
 		for ev, err := range s.e.store.Watch(ctx, s.e.cfg.Group, "") {
 			if err != nil {
-				s.set(s.isVacant(), false)
+				s.lostSight()
 				break
 			}
 			pause.reset()
-			s.set(ev.Type == LeaderLost, true)
+			s.set(ev.Type == LeaderLost, ev.Term)
 		}
 		if pause.wait(ctx) != nil {
 			return
@@ -49,26 +50,36 @@ func (s *groupState) follow(ctx context.Context) {
 	}
 }
 
-func (s *groupState) set(vacant, healthy bool) {
+func (s *groupState) set(vacant bool, term Term) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.vacant != vacant || s.healthy != healthy {
-		s.vacant, s.healthy = vacant, healthy
-		close(s.changed)
-		s.changed = make(chan struct{})
+	if s.vacant != vacant || s.term != term || !s.healthy {
+		s.vacant, s.term, s.healthy = vacant, term, true
+		s.announce()
 	}
 }
 
-func (s *groupState) isVacant() bool {
+func (s *groupState) lostSight() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.vacant
+	if s.healthy {
+		s.healthy = false
+		s.announce()
+	}
 }
 
-func (s *groupState) look() (vacant, healthy bool, changed <-chan struct{}) {
+func (s *groupState) announce() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// look tells whether the group was seen to be vacant after the lease known, or seen to be led.
+// It is neither while the watch fails, or lags behind.
+func (s *groupState) look(known Lease) (vacant, led bool, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.vacant, s.healthy, s.changed
+	current := s.healthy && (s.term >= known.Term || !known.Held())
+	return current && s.vacant, current && !s.vacant, s.changed
 }
 
 // awaitVacancy returns when it makes sense to ask again: a random while after
@@ -76,13 +87,12 @@ func (s *groupState) look() (vacant, healthy bool, changed <-chan struct{}) {
 // that another one was faster; or long enough after the lease's end that the watch must have failed us.
 func (s *groupState) awaitVacancy(ctx context.Context, held *HeldError, pause *backoff) error {
 	e := s.e
-	overdue := max(held.Lease.Remaining, e.cfg.RetryMin) + e.store.Guarantees().ExpiryLag + e.jitter(e.cfg.TTL)
-	timeout, cancel := context.WithCancel(ctx)
-	defer cancel()
-	late := after(timeout, e.cfg.Clock, overdue)
+	overdue := min(max(held.Lease.Remaining, e.cfg.RetryMin), MaxTTL) + e.store.Guarantees().ExpiryLag + e.jitter(e.cfg.TTL)
+	late, stop := after(e.cfg.Clock, overdue)
+	defer stop()
 	for {
-		vacant, healthy, changed := s.look()
-		if !vacant || !healthy {
+		vacant, _, changed := s.look(held.Lease)
+		if !vacant {
 			select {
 			case <-changed:
 				continue
@@ -92,11 +102,14 @@ func (s *groupState) awaitVacancy(ctx context.Context, held *HeldError, pause *b
 				return ctx.Err()
 			}
 		}
+		due, stop := after(e.cfg.Clock, max(pause.next(), min(held.turnLeft(), e.cfg.RetryMax)))
 		select {
 		case <-changed:
-		case <-after(timeout, e.cfg.Clock, max(pause.next(), held.turnLeft())):
+			stop()
+		case <-due:
 			return nil
 		case <-ctx.Done():
+			stop()
 			return ctx.Err()
 		}
 	}
@@ -104,12 +117,11 @@ func (s *groupState) awaitVacancy(ctx context.Context, held *HeldError, pause *b
 
 // awaitLeader returns when the group is seen to have a leader, or when long has passed.
 func (s *groupState) awaitLeader(ctx context.Context, long time.Duration) error {
-	timeout, cancel := context.WithCancel(ctx)
-	defer cancel()
-	late := after(timeout, s.e.cfg.Clock, long)
+	late, stop := after(s.e.cfg.Clock, long)
+	defer stop()
 	for {
-		vacant, healthy, changed := s.look()
-		if healthy && !vacant {
+		_, led, changed := s.look(Lease{})
+		if led {
 			return nil
 		}
 		select {

@@ -61,6 +61,7 @@ func (k *campaign) win(ctx context.Context) (*Leadership, error) {
 // ask sends one Acquire. Neither leadership nor error means: go on.
 func (k *campaign) ask(ctx context.Context) (*Leadership, error) {
 	e := k.e
+	unsureBefore := k.unsure
 	k.unsure = true
 	reqCtx, cancel := withTimeout(ctx, e.cfg.Clock, e.cfg.TTL-e.cfg.Margin-e.cfg.StopGrace)
 	sent := e.cfg.Clock.Now()
@@ -70,14 +71,14 @@ func (k *campaign) ask(ctx context.Context) (*Leadership, error) {
 	var held *HeldError
 	var conflict *ConflictError
 	switch {
-	case err == nil && !lease.HeldBy(k.c):
+	case err == nil && (!lease.HeldBy(k.c) || lease.Group != e.cfg.Group || lease.Term == 0):
 		return nil, fmt.Errorf("the store granted %v, which is not what %s asked for", lease.ID(), k.c.InstanceID)
 	case err == nil && lease.Ending != nil:
 		// Won, but somebody wants it over before it began.
 		k.abandon(lease.ID())
-		return nil, nil
+		return nil, k.pause.wait(ctx)
 	case err == nil:
-		until := sent + lease.Remaining - e.cfg.Margin
+		until := e.trusted(lease, sent)
 		if e.cfg.Clock.Now() >= until-e.cfg.StopGrace {
 			// The answer took so long that there is nothing left to lead
 			// with. The same question again gets the lease renewed.
@@ -86,19 +87,19 @@ func (k *campaign) ask(ctx context.Context) (*Leadership, error) {
 		}
 		k.unsure = false
 		return e.hold(lease, until, sent)
-	case errors.As(err, &held):
+	case says(err, ErrHeld) && errors.As(err, &held):
 		k.unsure = false
 		if err := k.twin.seen(held.Lease, k.c, sent, e.cfg.Clock.Now()); err != nil {
 			return nil, err
 		}
 		return nil, k.lost(ctx, held)
-	case errors.As(err, &conflict) && conflict.Reason == ConflictInstanceEnded:
+	case says(err, ErrConflict) && errors.As(err, &conflict) && conflict.Reason == ConflictInstanceEnded:
 		// A leadership of this campaign came and went while its answers were lost.
 		k.unsure = false
 		k.newInstance()
 		return nil, k.pause.wait(ctx)
-	case IsAnswer(err) && !errors.Is(err, ErrRateLimited):
-		k.unsure = false
+	case isFinal(err):
+		k.unsure = unsureBefore // it says nothing about requests before it
 		return nil, err
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
@@ -121,12 +122,12 @@ func (k *campaign) pauseFor(ctx context.Context, err error) error {
 
 // lost waits after an answer that somebody else is ahead.
 func (k *campaign) lost(ctx context.Context, held *HeldError) error {
-	if held.Lease.Held() {
-		k.pause.reset() // this round is decided; the next vacancy is a new one
-	}
 	if k.e.line != nil {
 		// The line says when. It was wrong just now, so let it settle.
 		return k.pause.wait(ctx)
+	}
+	if held.Lease.Held() {
+		k.pause.reset() // this round is decided; the next vacancy is a new one
 	}
 	if k.state == nil {
 		k.state = k.e.watchState(held.Lease)
@@ -142,13 +143,17 @@ func (k *campaign) awaitTurn(ctx context.Context) error {
 		return nil
 	}
 	for {
+		began := e.cfg.Clock.Now()
 		err := k.await(ctx)
+		if e.cfg.Clock.Now()-began > k.pause.bound {
+			k.pause.reset() // it has let us wait, so it is not one that is always wrong
+		}
 		switch {
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, ErrUnready), IsAnswer(err) && !errors.Is(err, ErrRateLimited):
+		case errors.Is(err, ErrUnready), isFinal(err):
 			return err
 		}
 		e.log.Warn("campaign: the line did not answer; asking again", "err", err)
@@ -248,15 +253,6 @@ func (k *campaign) awaitReady(ctx context.Context) error {
 	}
 }
 
-func (e *LeaseElector) ready(ctx context.Context) error {
-	if e.cfg.Ready == nil {
-		return nil
-	}
-	ctx, cancel := withTimeout(ctx, e.cfg.Clock, e.cfg.ReadyEvery)
-	defer cancel()
-	return e.cfg.Ready(ctx)
-}
-
 // giveUp leaves nothing behind: if a request may have been granted, the group
 // is looked at and released.
 func (k *campaign) giveUp() {
@@ -270,8 +266,16 @@ func (k *campaign) giveUp() {
 	e.owned.Go(func() {
 		ctx, cancel := withTimeout(context.Background(), e.cfg.Clock, e.cleanUpTime())
 		defer cancel()
-		if lease, err := e.store.Get(ctx, e.cfg.Group); err == nil && lease.HeldBy(c) {
-			_ = e.release(ctx, lease.ID())
+		pause := e.newBackoff()
+		for {
+			lease, err := e.store.Get(ctx, e.cfg.Group)
+			switch {
+			case err == nil && lease.HeldBy(c):
+				_ = e.release(ctx, lease.ID())
+				return
+			case err == nil, isFinal(err), pause.wait(ctx) != nil:
+				return
+			}
 		}
 	})
 }
@@ -305,7 +309,8 @@ func (w *twin) seen(lease Lease, c Candidate, sent, received time.Duration) erro
 	switch {
 	case w.id != lease.ID():
 		*w = twin{e: w.e, suspected: true, id: lease.ID(), since: received, latest: latest}
-	case sent+lease.Remaining <= w.latest+slack:
+	case lease.Remaining <= 0, sent+lease.Remaining <= w.latest+slack:
+		// A store may take its time to record that a lease has run out.
 		w.latest = min(w.latest, latest)
 	case sent < w.since+2*w.e.cfg.TTL:
 		w.latest = latest

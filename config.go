@@ -39,7 +39,8 @@ type Config struct {
 
 	// Ready says whether this node could do the work. An unready candidate
 	// does not campaign, and an unready leader resigns. It is asked every ReadyEvery
-	// (default RenewEvery) and given that long to answer. Nil: always ready.
+	// (default RenewEvery) and given that long to answer: no answer counts as unready. It must return
+	// when its context ends, since Close waits for it. Nil: always ready.
 	Ready      func(ctx context.Context) error
 	ReadyEvery time.Duration
 
@@ -103,15 +104,19 @@ func (c Config) validate(g Guarantees) error {
 	if c.TTL < g.MinTTL || c.TTL > g.MaxTTL || c.TTL <= 0 {
 		return &InvalidTTLError{Field: "TTL", TTL: c.TTL, Min: g.MinTTL, Max: g.MaxTTL}
 	}
+	// Below the shortest, a leader would keep a processor busy; above the
+	// longest, readings of the clock could overflow.
+	const shortest, longest = time.Millisecond, 365 * 24 * time.Hour
 	for _, f := range []struct {
 		name  string
 		value time.Duration
+		least time.Duration
 	}{
-		{"RenewEvery", c.RenewEvery}, {"DrainTimeout", c.DrainTimeout},
-		{"RetryMin", c.RetryMin}, {"RetryMax", c.RetryMax}, {"ReadyEvery", c.ReadyEvery},
+		{"RenewEvery", c.RenewEvery, shortest}, {"Margin", c.Margin, shortest}, {"DrainTimeout", c.DrainTimeout, 1},
+		{"RetryMin", c.RetryMin, 1}, {"RetryMax", c.RetryMax, shortest}, {"ReadyEvery", c.ReadyEvery, shortest},
 	} {
-		if f.value <= 0 {
-			return &InvalidArgumentError{Field: f.name, Value: f.value, Want: "more than 0"}
+		if f.value < f.least || f.value > longest {
+			return &InvalidArgumentError{Field: f.name, Value: f.value, Want: fmt.Sprintf("%v to %v", f.least, longest)}
 		}
 	}
 	return c.validateTiming()
@@ -122,7 +127,7 @@ func (c Config) validateTiming() error {
 	for _, f := range []struct {
 		name  string
 		value time.Duration
-	}{{"Margin", c.Margin}, {"StopGrace", c.StopGrace}} {
+	}{{"Margin", c.Margin}, {"StopGrace", c.StopGrace}, {"RenewEvery", c.RenewEvery}} {
 		if f.value <= 0 || f.value >= c.TTL {
 			return &InvalidArgumentError{Field: f.name, Value: f.value, Want: fmt.Sprintf("more than 0 and less than TTL, which is %v", c.TTL)}
 		}
@@ -135,6 +140,13 @@ func (c Config) validateTiming() error {
 		return &InvalidArgumentError{Field: "RetryMin", Value: c.RetryMin, Want: fmt.Sprintf("at most RetryMax, which is %v", c.RetryMax)}
 	}
 	return nil
+}
+
+// retryGap is the longest time between two attempts to renew while the store
+// does not answer. Attempts at this distance, and one that came sooner, are never too
+// many at once.
+func (c Config) retryGap(ttl time.Duration) time.Duration {
+	return max(c.RenewEvery/3, (ttl-c.Margin-c.StopGrace)/(maxInFlight-1))
 }
 
 // NewInstanceID draws the name of a campaign: a random UUID (version 4).

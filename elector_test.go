@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"baton"
+	"baton/store/memstore"
 )
 
 func TestNewElectorNamesWhatIsWrong(t *testing.T) {
@@ -25,6 +27,7 @@ func TestNewElectorNamesWhatIsWrong(t *testing.T) {
 			kind   error
 			want   []string
 		}{
+			{"a store that was not made", (*memstore.Store)(nil), func(*baton.Config) {}, baton.ErrInvalidArgument, []string{"store"}},
 			{"no store", nil, func(*baton.Config) {}, baton.ErrInvalidArgument, []string{"store"}},
 			{"no group", mem, func(c *baton.Config) { c.Group = "" }, baton.ErrInvalidArgument, []string{"Group", `""`, "1 to 128"}},
 			{"group too long", mem, func(c *baton.Config) { c.Group = strings.Repeat("g", 129) }, baton.ErrInvalidArgument, []string{"Group", "129 bytes", "128"}},
@@ -40,6 +43,12 @@ func TestNewElectorNamesWhatIsWrong(t *testing.T) {
 			{"negative renewal", mem, func(c *baton.Config) { c.RenewEvery = -1 }, baton.ErrInvalidArgument, []string{"RenewEvery"}},
 			{"retries the wrong way round", mem, func(c *baton.Config) { c.RetryMin, c.RetryMax = 2*time.Second, time.Second }, baton.ErrInvalidArgument, []string{"RetryMin", "2s", "1s"}},
 			{"negative drain", mem, func(c *baton.Config) { c.DrainTimeout = -1 }, baton.ErrInvalidArgument, []string{"DrainTimeout"}},
+			{"endless drain", mem, func(c *baton.Config) { c.DrainTimeout = math.MaxInt64 }, baton.ErrInvalidArgument, []string{"DrainTimeout", "8760h"}},
+			{"never asked for readiness", mem, func(c *baton.Config) { c.ReadyEvery = math.MaxInt64 }, baton.ErrInvalidArgument, []string{"ReadyEvery", "8760h"}},
+			{"endless retries", mem, func(c *baton.Config) { c.RetryMax = math.MaxInt64 }, baton.ErrInvalidArgument, []string{"RetryMax", "8760h"}},
+			{"renews never", mem, func(c *baton.Config) { c.RenewEvery = 1 << 62 }, baton.ErrInvalidArgument, []string{"RenewEvery"}},
+			{"renews all the time", mem, func(c *baton.Config) { c.RenewEvery = 4 }, baton.ErrInvalidArgument, []string{"RenewEvery", "4ns", "1ms"}},
+			{"looks at the clock all the time", mem, func(c *baton.Config) { c.Margin = 4 }, baton.ErrInvalidArgument, []string{"Margin", "4ns", "1ms"}},
 		} {
 			cfg := good
 			tc.change(&cfg)
@@ -188,84 +197,6 @@ func TestResignerDoesNotWinItsOwnGroupBack(t *testing.T) {
 		if err := <-again; !errors.Is(err, context.Canceled) {
 			t.Fatalf("got %v", err)
 		}
-	})
-}
-
-func TestUnreadyCandidateDoesNotCampaign(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		clock := &jumpClock{}
-		mem := newMem(t, clock)
-		var ready atomic.Bool
-		e := newElector(t, mem, "a", clock, func(c *baton.Config) {
-			c.Ready = func(context.Context) error {
-				if !ready.Load() {
-					return errors.New("cache is cold")
-				}
-				return nil
-			}
-		})
-		terms := make(chan *baton.Leadership, 2)
-		done := make(chan error)
-		ctx, cancel := context.WithCancel(t.Context())
-		go func() {
-			done <- baton.Run(ctx, e, func(ctx context.Context, l *baton.Leadership) error {
-				terms <- l
-				<-ctx.Done()
-				return nil
-			})
-		}()
-		time.Sleep(time.Minute)
-		if len(terms) != 0 || get(t, mem).Term != 0 {
-			t.Fatal("an unready candidate campaigned")
-		}
-		ready.Store(true)
-		l := <-terms
-		ready.Store(false)
-		<-l.Context().Done()
-		if !errors.Is(l.Cause(), baton.ErrUnready) {
-			t.Fatalf("an unready leader stopped because of %v", l.Cause())
-		}
-		time.Sleep(time.Minute)
-		if len(terms) != 0 || get(t, mem).Held() {
-			t.Fatal("an unready leader leads")
-		}
-		cancel()
-		<-done
-	})
-}
-
-// A candidate that becomes unready while it waits does not take the turn away
-// from one that is ready.
-func TestUnreadyCandidateLeavesTheLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		clock := &jumpClock{}
-		mem := newMem(t, clock)
-		l := mustCampaign(t, newElector(t, mem, "a", clock))
-		var unready atomic.Bool
-		b := newElector(t, mem, "b", clock, func(c *baton.Config) {
-			c.Ready = func(context.Context) error {
-				if unready.Load() {
-					return errors.New("no disk")
-				}
-				return nil
-			}
-		})
-		ctx, cancel := context.WithCancel(t.Context())
-		gone := make(chan error)
-		go func() { _, err := b.Campaign(ctx); gone <- err }()
-		synctest.Wait()
-		unready.Store(true)
-		time.Sleep(20 * time.Second)
-		if err := l.Resign(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		start := clock.Now()
-		mustCampaign(t, newElector(t, mem, "c", clock))
-		if took := clock.Now() - start; took > 500*time.Millisecond {
-			t.Fatalf("the ready one waited %v for the unready one", took)
-		}
-		cancel()
-		<-gone
 	})
 }
 

@@ -66,14 +66,19 @@ func ErrorKinds() []ErrorKind { return append([]ErrorKind(nil), errorKinds...) }
 // KindOf finds the row for err. An error of no kind, such as a context's, has an unknown
 // outcome and is reported as ErrUnavailable's row with ok false.
 func KindOf(err error) (kind ErrorKind, ok bool) {
-	var unavailable ErrorKind
+	var found, unavailable ErrorKind
 	for _, k := range errorKinds {
-		if errors.Is(err, k.Err) {
-			return k, true
-		}
 		if k.Err == ErrUnavailable {
 			unavailable = k
+		} else if !ok && errors.Is(err, k.Err) {
+			found, ok = k, true
 		}
+	}
+	switch {
+	case errors.Is(err, ErrUnavailable):
+		return unavailable, true // whatever it wraps: what kept a store from deciding is no answer
+	case ok:
+		return found, true
 	}
 	return unavailable, false
 }

@@ -58,6 +58,7 @@ func TestWhatIsNoAnswer(t *testing.T) {
 	for _, err := range []error{
 		context.Canceled, context.DeadlineExceeded, errors.New("connection reset"),
 		&baton.UnavailableError{Op: "renew"}, fmt.Errorf("renew: %w", baton.ErrUnavailable),
+		&baton.UnavailableError{Op: "renew", Err: &baton.NotLeaderError{}}, // what it ran into is no answer either
 	} {
 		if baton.IsAnswer(err) {
 			t.Errorf("%v counts as an answer", err)

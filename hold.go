@@ -3,7 +3,6 @@ package baton
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 )
@@ -11,7 +10,7 @@ import (
 // maxInFlight bounds the renewals that are under way at once. A slow answer is
 // still evidence, counted from its own send, so the next request does not
 // wait for it, and it is not thrown away.
-const maxInFlight = 5
+const maxInFlight = 6
 
 // holding keeps a won lease: it renews, watches readiness, and ends the
 // leadership when it has to.
@@ -83,6 +82,7 @@ func (h *holding) keep(granted time.Duration) {
 		for ; h.inFlight > 0; h.inFlight-- {
 			<-h.answers
 		}
+		h.l.awaitRelease() // so that a closed elector has given back what it led
 		h.e.log.Info("leadership over", "term", h.id.Term, "cause", h.l.Cause())
 	}()
 
@@ -94,18 +94,18 @@ func (h *holding) keep(granted time.Duration) {
 	var drainUntil time.Duration
 	stopped := h.l.Context().Done()
 	for {
-		wait, cancelWait := context.WithCancel(ctx)
 		var renewDue, readyDue <-chan struct{}
+		stopRenew, stopReady := idle, idle
 		if h.renewable() && (!h.draining || clock.Now() < drainUntil) {
-			renewDue = after(wait, clock, renewAt-clock.Now())
+			renewDue, stopRenew = after(clock, renewAt-clock.Now())
 		}
 		if h.e.cfg.Ready != nil && !h.draining && !asking {
-			readyDue = after(wait, clock, readyAt-clock.Now())
+			readyDue, stopReady = after(clock, readyAt-clock.Now())
 		}
+		over := false
 		select {
 		case <-h.l.Over():
-			cancelWait()
-			return
+			over = true
 		case <-stopped:
 			h.draining, stopped = true, nil
 			drainUntil = clock.Now() + h.e.cfg.DrainTimeout
@@ -129,9 +129,15 @@ func (h *holding) keep(granted time.Duration) {
 				h.tenure.Stop(fmt.Errorf("%w: %w", ErrUnready, err))
 			}
 		}
-		cancelWait()
+		stopRenew()
+		stopReady()
+		if over {
+			return
+		}
 	}
 }
+
+func idle() bool { return false }
 
 // renewable: a renewal would serve this leadership. One that has lapsed only
 // keeps its successor waiting.
@@ -146,9 +152,13 @@ func (h *holding) interval() time.Duration {
 	return every - h.e.jitter(every/10)
 }
 
-// retryPause is when to send again if no answer comes: soon enough for
-// another two tries before the work has to stop.
+// retryPause is when to send again if no answer comes. Requests that are swallowed are
+// under way for as long as their answers would help; they are spread over that
+// time, so that there is room for one more whenever the store comes back.
 func (h *holding) retryPause() time.Duration {
+	if h.inFlight > 1 {
+		return h.e.cfg.retryGap(h.ttl)
+	}
 	every := h.e.cfg.RenewEvery / 3
 	return every - h.e.jitter(every/4)
 }
@@ -177,7 +187,7 @@ func (h *holding) take(r renewal) bool {
 		h.fail(fmt.Errorf("the store answered about %v", r.lease.ID()))
 		return false
 	case r.err == nil:
-		alive := h.tenure.Extend(r.sent + r.lease.Remaining - e.cfg.Margin)
+		alive := h.tenure.Extend(e.trusted(r.lease, r.sent))
 		if h.failures > 0 && alive {
 			e.log.Info("renewals come through again", "term", h.id.Term, "failed", h.failures)
 		}
@@ -188,7 +198,7 @@ func (h *holding) take(r renewal) bool {
 			h.tenure.Stop(fmt.Errorf("%w: %s", ErrEnding, r.lease.Ending.Reason))
 		}
 		return true
-	case errors.Is(r.err, ErrNotLeader):
+	case says(r.err, ErrNotLeader):
 		h.tenure.End(r.err)
 		return false
 	default:
@@ -216,9 +226,9 @@ func (e *LeaseElector) release(ctx context.Context, id LeaseID) error {
 		switch {
 		case err == nil:
 			return nil
-		case errors.Is(err, ErrNotLeader) && !first:
+		case says(err, ErrNotLeader) && !first:
 			return nil // an earlier request took effect, or the lease ran out
-		case IsAnswer(err) && !errors.Is(err, ErrRateLimited):
+		case isFinal(err):
 			return err
 		}
 		if pause.wait(ctx) != nil {

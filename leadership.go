@@ -33,7 +33,8 @@ type LeadershipConfig struct {
 	StopGrace time.Duration
 	// Tick is how often the clock is looked at, at the least; StopGrace/4 if zero, 250ms if that is zero too.
 	Tick time.Duration
-	// Release tells the judge that the leadership is over. The work has returned by then.
+	// Release tells the judge that the leadership is over. The work has returned by then. It
+	// returns in bounded time, whatever its context.
 	Release func(ctx context.Context) error
 	// Transfer names a successor before the drain; nil if that is not possible.
 	Transfer func(ctx context.Context, node string) error
@@ -74,8 +75,8 @@ type Leadership struct {
 	endedAt   time.Duration // when, unless until came first
 	working   bool          // Run's work is between call and return
 	overrun   bool          // reported
-	resigning bool          // release as soon as the work has returned
-	released  bool
+	releasing chan struct{} // closed when the release that is under way has been answered; nil if none is
+	released  bool          // or known to have been over before
 	stopTick  func() bool
 }
 
@@ -152,7 +153,8 @@ func (l *Leadership) Cause() error {
 // Over is closed when the leadership is over: lapsed, lost or released.
 func (l *Leadership) Over() <-chan struct{} { return l.over }
 
-// Lose ends the leadership at once. A ledger that has seen a later term calls it.
+// Lose ends the leadership at once. A ledger that has seen a later term calls
+// it. A nil cause counts as context.Canceled.
 func (l *Leadership) Lose(cause error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -164,7 +166,8 @@ func (l *Leadership) Lose(cause error) {
 // Inside Run it returns at once, and the lease is given back when the work has
 // returned. Outside, the caller has stopped its work before it calls, and
 // Resign reports whether the lease was given back: *NotLeaderError if it was
-// lost before, an unknown outcome as whatever the store said.
+// lost or given back before, an unknown outcome as whatever the store said. It
+// may be called again after that one.
 func (l *Leadership) Resign(ctx context.Context) error {
 	return l.resign(ctx, ErrResigned)
 }
@@ -188,38 +191,73 @@ func (l *Leadership) resign(ctx context.Context, cause error) error {
 	l.mu.Lock()
 	l.look()
 	l.stop(cause, false)
-	if l.working {
-		l.resigning = true
-		l.mu.Unlock()
-		return nil
-	}
+	working := l.working
 	l.mu.Unlock()
+	if working {
+		return nil // whoever called the work releases when it has returned
+	}
+	if own, ok := LeadershipFrom(ctx); ok && own == l {
+		ctx = context.WithoutCancel(ctx) // it has ended just now, and not to stop this
+	}
 	return l.release(ctx)
 }
 
-// release gives the lease back, once. From before the request leaves nothing
-// is trusted any more.
-func (l *Leadership) release(ctx context.Context) error {
+// release gives the lease back, once: it waits for a release that is under
+// way, and repeats one whose outcome is unknown. From before the request
+// leaves nothing is trusted any more.
+func (l *Leadership) release(ctx context.Context) (err error) {
 	l.mu.Lock()
+	l.end(ErrResigned, l.cfg.Clock.Now())
+	for l.releasing != nil {
+		answered := l.releasing
+		l.mu.Unlock()
+		select {
+		case <-answered:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		l.mu.Lock()
+	}
 	if l.released {
 		l.mu.Unlock()
 		return &NotLeaderError{ID: LeaseID{Group: l.cfg.Token.Group, InstanceID: l.cfg.Token.InstanceID, Term: l.cfg.Token.Term}}
 	}
-	l.released = true
-	l.end(ErrResigned, l.cfg.Clock.Now())
+	l.releasing = make(chan struct{})
 	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.released = err == nil || says(err, ErrNotLeader)
+		close(l.releasing)
+		l.releasing = nil
+	}()
 	if l.cfg.Release == nil {
 		return nil
 	}
 	return l.cfg.Release(ctx)
 }
 
-// begin and finish stand around the work that Run calls.
-func (l *Leadership) begin() {
+// awaitRelease waits for a release that is under way.
+func (l *Leadership) awaitRelease() {
+	l.mu.Lock()
+	answered := l.releasing
+	l.mu.Unlock()
+	if answered != nil {
+		<-answered
+	}
+}
+
+// begin and finish stand around the work that Run calls. Once the leadership
+// has stopped, no work begins under it.
+func (l *Leadership) begin() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.look(); l.stopped {
+		return false
+	}
 	l.working = true
 	l.armTick()
+	return true
 }
 
 func (l *Leadership) finish() {
@@ -228,6 +266,14 @@ func (l *Leadership) finish() {
 	l.working = false
 	l.mu.Unlock()
 	report()
+}
+
+// busy: it is valid, or work that Run called under it has not returned.
+func (l *Leadership) busy() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.look()
+	return !l.ended || l.working
 }
 
 // look brings the state up to the clock and returns its reading. Every method
@@ -246,6 +292,9 @@ func (l *Leadership) look() time.Duration {
 func (l *Leadership) stop(cause error, lapsed bool) {
 	if l.stopped {
 		return
+	}
+	if cause == nil {
+		cause = context.Canceled
 	}
 	l.stopped, l.lapsed, l.cause = true, lapsed, cause
 	l.cancel(cause)

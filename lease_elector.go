@@ -7,6 +7,7 @@ import (
 	"iter"
 	"log/slog"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -35,13 +36,15 @@ type LeaseElector struct {
 	last        *Leadership // the current one, or the one before
 	// mine are the instances this elector campaigned as, lately: a lease of theirs is no stranger's.
 	mine []string
+
+	readiness readiness
 }
 
 var _ Elector = (*LeaseElector)(nil)
 
 // NewElector returns an elector for one node in one group. It does not own the store.
 func NewElector(store Store, cfg Config) (*LeaseElector, error) {
-	if store == nil {
+	if v := reflect.ValueOf(store); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, &InvalidArgumentError{Field: "store", Value: nil, Want: "a store"}
 	}
 	cfg = cfg.withDefaults()
@@ -86,8 +89,8 @@ func (e *LeaseElector) enter() error {
 	switch {
 	case e.closed:
 		return ErrClosed
-	case e.campaigning, e.last != nil && e.last.Valid():
-		return &ConflictError{Reason: ConflictBusy, Message: fmt.Sprintf("node %q already campaigns for group %q or leads it", e.cfg.NodeID, e.cfg.Group)}
+	case e.campaigning, e.last != nil && e.last.busy():
+		return &ConflictError{Reason: ConflictBusy, Message: fmt.Sprintf("node %q already campaigns for group %q, leads it or still works for it", e.cfg.NodeID, e.cfg.Group)}
 	}
 	e.campaigning = true
 	e.owned.Add(1)
@@ -185,7 +188,7 @@ func (e *LeaseElector) Observe(ctx context.Context) iter.Seq2[Event, error] {
 					yield(Event{}, ended())
 					return
 				}
-				if IsAnswer(err) {
+				if isFinal(err) {
 					yield(Event{}, fmt.Errorf("observe %s: %w", e.cfg.Group, err))
 					return
 				}
@@ -202,6 +205,19 @@ func (e *LeaseElector) Observe(ctx context.Context) iter.Seq2[Event, error] {
 			}
 		}
 	}
+}
+
+// isFinal: asking the same again will get the same answer.
+func isFinal(err error) bool { return IsAnswer(err) && !errors.Is(err, ErrRateLimited) }
+
+// says reports whether err is a store's answer of this kind. One that it could not get, and
+// only tells about, is none.
+func says(err, kind error) bool { return IsAnswer(err) && errors.Is(err, kind) }
+
+// trusted is the moment up to which an answer to a request that was sent then can
+// be trusted. No lease lasts for more than MaxTTL, whatever a store says.
+func (e *LeaseElector) trusted(lease Lease, sent time.Duration) time.Duration {
+	return sent + min(lease.Remaining, MaxTTL) - e.cfg.Margin
 }
 
 // backoff draws pauses with full jitter from a bound that doubles.
@@ -226,20 +242,20 @@ func (b *backoff) wait(ctx context.Context) error {
 
 // sleep returns nil when d has passed on the clock, or else the context's error.
 func sleep(ctx context.Context, clock Clock, d time.Duration) error {
+	due, stop := after(clock, d)
+	defer stop()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-after(ctx, clock, d):
+	case <-due:
 		return nil
 	}
 }
 
-// after is time.After on a clock; the timer is gone when ctx is.
-func after(ctx context.Context, clock Clock, d time.Duration) <-chan struct{} {
+// after is time.After on a clock; whoever asked for it stops it.
+func after(clock Clock, d time.Duration) (due <-chan struct{}, stop func() bool) {
 	fired := make(chan struct{})
-	stop := clock.AfterFunc(d, func() { close(fired) })
-	context.AfterFunc(ctx, func() { stop() })
-	return fired
+	return fired, clock.AfterFunc(d, func() { close(fired) })
 }
 
 // withTimeout is context.WithTimeout on a clock.

@@ -227,7 +227,7 @@ func TestSilenceIsNotALoss(t *testing.T) {
 		l := mustCampaign(t, newElector(t, h, "a", clock))
 		for i := range 20 {
 			silent.Store(true)
-			time.Sleep(advice.SurvivesOutage - testTTL/9) // one retry must fall behind it
+			time.Sleep(advice.SurvivesOutage)
 			if !l.Valid() || l.Context().Err() != nil {
 				t.Fatalf("outage %d ended the leadership: %v", i, l.Cause())
 			}

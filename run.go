@@ -44,7 +44,11 @@ func Run(ctx context.Context, e Elector, work func(ctx context.Context, l *Leade
 
 // lead does one leadership's work and reports whether Run is done.
 func lead(ctx context.Context, l *Leadership, work func(context.Context, *Leadership) error) (done bool, err error) {
-	l.begin()
+	if ctx.Err() != nil || !l.begin() {
+		// It ended before it began: the lease may be another's by now.
+		_ = l.release(context.WithoutCancel(ctx))
+		return ctx.Err() != nil, ctx.Err()
+	}
 	asked := make(chan struct{})
 	unhook := context.AfterFunc(ctx, func() {
 		defer close(asked)

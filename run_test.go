@@ -219,6 +219,116 @@ func TestRunEndsWhenTheElectorIsClosed(t *testing.T) {
 	})
 }
 
+// between is an elector on which something happens between the election and the work.
+type between struct {
+	baton.Elector
+	happens func(*baton.Leadership)
+}
+
+func (b between) Campaign(ctx context.Context) (*baton.Leadership, error) {
+	l, err := b.Elector.Campaign(ctx)
+	if err == nil {
+		b.happens(l)
+	}
+	return l, err
+}
+
+// Rule 4: under a leadership that has ended, which may be another's by now, no work begins.
+func TestRunBeginsNoWorkUnderWhatHasEnded(t *testing.T) {
+	for _, tc := range []struct {
+		name    string
+		happens func(*baton.LeaseElector, *baton.Leadership, *jumpClock, context.CancelFunc)
+		want    error
+	}{
+		{"closed", func(e *baton.LeaseElector, _ *baton.Leadership, _ *jumpClock, _ context.CancelFunc) { _ = e.Close() }, baton.ErrClosed},
+		{"called off", func(_ *baton.LeaseElector, _ *baton.Leadership, _ *jumpClock, cancel context.CancelFunc) { cancel() }, context.Canceled},
+		{"resigned", func(_ *baton.LeaseElector, l *baton.Leadership, _ *jumpClock, _ context.CancelFunc) {
+			_ = l.Resign(context.Background())
+		}, nil},
+		{"paused", func(_ *baton.LeaseElector, _ *baton.Leadership, clock *jumpClock, _ context.CancelFunc) {
+			clock.jump(testTTL)
+		}, nil},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			clock := &jumpClock{}
+			mem := newMem(t, clock)
+			e := newElector(t, mem, "a", clock)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			first := true
+			elector := between{e, func(l *baton.Leadership) {
+				if first {
+					first = false
+					tc.happens(e, l, clock, cancel)
+				}
+			}}
+			err := baton.Run(ctx, elector, func(_ context.Context, l *baton.Leadership) error {
+				if !l.Valid() || l.Term() == 1 {
+					t.Errorf("%s: work was called under %v", tc.name, l.Token())
+				}
+				return nil
+			})
+			if !errors.Is(err, tc.want) {
+				t.Errorf("%s: Run returned %v", tc.name, err)
+			}
+			if lease := get(t, mem); lease.Held() {
+				t.Errorf("%s: not released: %+v", tc.name, lease)
+			}
+		})
+	}
+}
+
+// A leadership lost without a cause is lost all the same: the work is not done.
+func TestRunGoesOnAfterALossWithoutACause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := &jumpClock{}
+		calls := 0
+		err := baton.Run(t.Context(), newElector(t, newMem(t, clock), "a", clock), func(ctx context.Context, l *baton.Leadership) error {
+			if calls++; calls == 1 {
+				l.Lose(nil)
+				return ctx.Err()
+			}
+			return nil
+		})
+		if err != nil || calls != 2 {
+			t.Fatalf("Run returned %v after %d calls of the work", err, calls)
+		}
+	})
+}
+
+// Work that does not stop keeps its elector from being elected again, by a
+// second Run too: it would run twice at once.
+func TestOverrunningWorkKeepsItsElectorBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := &jumpClock{}
+		e := newElector(t, newMem(t, clock), "a", clock, func(c *baton.Config) { c.OnOverrun = func(baton.Overrun) {} })
+		hang, done := make(chan struct{}), make(chan error)
+		go func() {
+			done <- baton.Run(t.Context(), e, func(_ context.Context, l *baton.Leadership) error {
+				if l.Term() == 1 {
+					<-hang
+				}
+				return nil
+			})
+		}()
+		synctest.Wait()
+		clock.jump(2 * testTTL)
+		time.Sleep(testTTL)
+		var conflict *baton.ConflictError
+		err := baton.Run(t.Context(), e, func(context.Context, *baton.Leadership) error {
+			t.Error("the work runs twice at once")
+			return nil
+		})
+		if !errors.As(err, &conflict) || conflict.Reason != baton.ConflictBusy {
+			t.Errorf("got %v", err)
+		}
+		close(hang)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // ExitOnOverrun ends a real process.
 func TestExitOnOverrun(t *testing.T) {
 	if os.Getenv("BATON_TEST_OVERRUN") != "" {

@@ -10,10 +10,9 @@ import (
 // lease has ended.
 //
 // Every method honours its context and returns in bounded time. Errors are of
-// the kinds in this package's error table. Those of kind ErrHeld, ErrNotLeader,
-// ErrConflict, ErrNotFound, ErrNotAllowed, ErrInvalidTTL and
-// ErrInvalidArgument are answers: they are given from committed state, and nothing was
-// changed. Any other error, a context's among them, leaves the outcome
+// the kinds in this package's error table. All but ErrUnavailable are answers:
+// they are given from committed state, or before anything was looked at, and nothing was
+// changed. ErrUnavailable, and an error of no kind, a context's among them, leave the outcome
 // unknown: the request may take effect, now or later.
 //
 // A Store is safe for concurrent use. What it returns is the caller's to keep;

@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"sync"
-
-	"github.com/hashicorp/raft"
 )
 
 // admission keeps a server from voting that has forgotten its votes.
@@ -20,7 +18,9 @@ import (
 // majority could be made of servers that have forgotten what a majority decided. So every
 // server has, beside its name, a mark that it drew when its directory was
 // made; and every other one remembers the mark under which it admitted that
-// name. The same name with another mark is refused.
+// name, from before it can count its first vote. The same name with another mark is
+// refused when it starts; and whatever a server says to another, votes among it, is said
+// to a name and a mark, and not listened to by anyone else.
 type admission struct {
 	path string
 
@@ -64,24 +64,40 @@ func (a *admission) admit(id, mark string) error {
 	return nil
 }
 
-// keepOnly forgets servers that were removed from the cluster: they may come
-// back empty, and are then added like new ones.
-func (a *admission) keepOnly(c raft.Configuration) {
+// introduce replaces the mark of a server that is about to be added, durably.
+func (a *admission) introduce(id, mark string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	before, had := a.admitted[id]
+	if had && before == mark {
+		return nil
+	}
+	a.admitted[id] = mark
+	if err := a.save(); err != nil {
+		delete(a.admitted, id)
+		if had {
+			a.admitted[id] = before
+		}
+		return err
+	}
+	return nil
+}
+
+// markOf is the mark under which a server is known here; empty if it is not.
+func (a *admission) markOf(id string) string {
 	if a == nil {
-		return
+		return ""
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	before := len(a.admitted)
-	for id := range a.admitted {
-		if !slices.ContainsFunc(c.Servers, func(s raft.Server) bool { return string(s.ID) == id }) {
-			delete(a.admitted, id)
-		}
-	}
-	if len(a.admitted) != before {
-		// If this fails the server stays refused until the next change: the safe side.
-		_ = a.save()
-	}
+	return a.admitted[id]
+}
+
+// all are the marks that are known here.
+func (a *admission) all() map[string]string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return maps.Clone(a.admitted)
 }
 
 func (a *admission) save() error {

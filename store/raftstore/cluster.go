@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -52,19 +51,19 @@ type progress struct {
 	Hash    string
 }
 
-func (s *Store) progressNow() progress {
+func (s *Store) progressNow(hash bool) progress {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return progress{Applied: s.applied, Hash: fmt.Sprintf("%x", s.record.Hash())}
-}
-
-func (s *Store) serveProgress(w http.ResponseWriter) {
-	_ = json.NewEncoder(w).Encode(s.progressNow())
+	p := progress{Applied: s.applied}
+	if hash {
+		p.Hash = fmt.Sprintf("%x", s.record.Hash())
+	}
+	return p
 }
 
 // Status asks all servers how far they are.
 func (s *Store) Status(ctx context.Context) (Status, error) {
-	config, _, err := s.configuration()
+	config, err := s.configuration()
 	if err != nil {
 		return Status{}, err
 	}
@@ -85,7 +84,7 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 	}
 	for _, server := range config.Servers {
 		m := Member{ID: string(server.ID), Address: string(server.Address), Voter: server.Suffrage == raft.Voter, Leader: server.ID == leader}
-		if p, err := s.progressOf(ctx, server); err == nil {
+		if p, err := s.progressOf(ctx, server, true); err == nil {
 			m.Reached, m.Applied, m.Hash = true, p.Applied, p.Hash
 		}
 		st.Members = append(st.Members, m)
@@ -93,22 +92,31 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 	return st, nil
 }
 
-func (s *Store) progressOf(ctx context.Context, server raft.Server) (progress, error) {
+func (s *Store) progressOf(ctx context.Context, server raft.Server, hash bool) (progress, error) {
 	if server.ID == s.id() {
-		return s.progressNow(), nil
+		return s.progressNow(hash), nil
 	}
+	path := "/progress"
+	if hash {
+		path += "?hash"
+	}
+	var p progress
+	return p, s.askServer(ctx, s.addressee(server), path, nil, &p)
+}
+
+// askServer asks something that only servers with a port can be asked.
+func (s *Store) askServer(ctx context.Context, to addressee, path string, question, answer any) error {
 	over, ok := s.peers.(*httpPeers)
 	if !ok {
-		return progress{}, errors.New("no way to ask")
+		return errors.New("no way to ask")
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	body, err := over.post(ctx, string(server.Address), "/progress", nil)
-	if err != nil {
-		return progress{}, err
+	body, err := over.ask(ctx, to, path, question)
+	if err != nil || answer == nil {
+		return err
 	}
-	var p progress
-	return p, json.Unmarshal(body, &p)
+	return json.Unmarshal(body, answer)
 }
 
 // Ready is nil while requests are served: here, or by a leader that this server can reach.
@@ -117,26 +125,39 @@ func (s *Store) Ready(ctx context.Context) error {
 	return err
 }
 
-// Add makes a server part of the cluster: without a vote until it has caught
-// up, then with one. It must be called on the server that leads the cluster.
+// Add makes a server part of the cluster, which was started to join it:
+// without a vote until it has caught up, then with one. All other servers
+// must answer, because they have to know it from any other one of its name. It must be
+// called on the server that leads the cluster.
 func (s *Store) Add(ctx context.Context, id, address string) error {
 	if err := baton.ValidateID("server id", id); err != nil {
 		return err
 	}
-	config, _, err := s.configuration()
+	if s.raft.State() != raft.Leader {
+		return s.notRaftLeader()
+	}
+	config, err := s.configuration()
 	if err != nil {
 		return err
+	}
+	for _, server := range config.Servers {
+		if string(server.ID) == id && (server.Suffrage == raft.Voter || string(server.Address) != address) {
+			return &baton.ConflictError{Reason: "member", Message: fmt.Sprintf("server %s is part of the cluster, at %s: remove it first", id, server.Address)}
+		}
 	}
 	if len(config.Servers) >= maxServers {
 		return &baton.ConflictError{Reason: "full", Message: fmt.Sprintf("the cluster has %d servers already", len(config.Servers))}
 	}
 	server := raft.Server{ID: raft.ServerID(id), Address: raft.ServerAddress(address)}
+	if err := s.introduceAll(ctx, server, config); err != nil {
+		return err
+	}
 	if err := s.change("add", s.raft.AddNonvoter(server.ID, server.Address, 0, s.cfg.ElectionTimeout)); err != nil {
 		return err
 	}
 	target := s.raft.CommitIndex()
 	for {
-		p, err := s.progressOf(ctx, server)
+		p, err := s.progressOf(ctx, server, false)
 		if err == nil && p.Applied >= target {
 			break
 		}
@@ -149,6 +170,43 @@ func (s *Store) Add(ctx context.Context, id, address string) error {
 	return s.change("add", s.raft.AddVoter(server.ID, server.Address, 0, s.cfg.ElectionTimeout))
 }
 
+// introduceAll makes a new server and those of the cluster known to each other.
+func (s *Store) introduceAll(ctx context.Context, server raft.Server, config raft.Configuration) error {
+	unreached := func(id raft.ServerID, err error) error {
+		return unavailable("add", fmt.Errorf("server %s: %w", id, err))
+	}
+	to := addressee{ID: string(server.ID), address: string(server.Address)}
+	var newcomer introduction
+	if err := s.askServer(ctx, to, "/identity", nil, &newcomer); err != nil {
+		return unreached(server.ID, err)
+	}
+	if cluster := s.addressee(server).Cluster; newcomer.Cluster != "" && newcomer.Cluster != cluster {
+		return &baton.ConflictError{Reason: "other_cluster", Message: fmt.Sprintf("server %s has data of another cluster (%s): start it on an empty directory", server.ID, newcomer.Cluster)}
+	}
+	if err := s.introduce(newcomer); err != nil {
+		return unreached(s.id(), err)
+	}
+	for _, member := range config.Servers {
+		if member.ID == s.id() || member.ID == server.ID {
+			continue
+		}
+		if err := s.askServer(ctx, s.addressee(member), "/introduce", newcomer, nil); err != nil {
+			return unreached(member.ID, err)
+		}
+	}
+	marks := s.admission.all()
+	marks[s.cfg.ID] = s.identity.Mark
+	for id, mark := range marks {
+		if id == string(server.ID) {
+			continue
+		}
+		if err := s.askServer(ctx, to, "/introduce", introduction{ID: id, Mark: mark}, nil); err != nil {
+			return unreached(server.ID, err)
+		}
+	}
+	return nil
+}
+
 // Remove takes a server out of the cluster. It must be called on the server that leads the cluster.
 func (s *Store) Remove(_ context.Context, id string) error {
 	return s.change("remove", s.raft.RemoveServer(raft.ServerID(id), 0, s.cfg.ElectionTimeout))
@@ -157,11 +215,15 @@ func (s *Store) Remove(_ context.Context, id string) error {
 func (s *Store) change(op string, f raft.IndexFuture) error {
 	err := f.Error()
 	if errors.Is(err, raft.ErrNotLeader) {
-		address, id := s.raft.LeaderWithID()
-		return &baton.ConflictError{Reason: "not_raft_leader", Message: fmt.Sprintf("only the server that leads the cluster can do that: ask %s at %s", id, address)}
+		return s.notRaftLeader()
 	}
 	if err != nil {
 		return unavailable(op, err)
 	}
 	return nil
+}
+
+func (s *Store) notRaftLeader() error {
+	address, id := s.raft.LeaderWithID()
+	return &baton.ConflictError{Reason: "not_raft_leader", Message: fmt.Sprintf("only the server that leads the cluster can do that: ask %s at %s", id, address)}
 }

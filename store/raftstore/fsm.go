@@ -43,6 +43,9 @@ func (m machine) Apply(log *raft.Log) any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.advance(log.Index)
+	if s.reign != nil && s.reign.term != log.Term {
+		s.reign.outdated = true
+	}
 	if e.term != log.Term {
 		return applied{err: errDeposed}
 	}
@@ -57,7 +60,7 @@ func (m machine) Apply(log *raft.Log) any {
 		for _, event := range results[i].Events {
 			offset++
 			s.feed.Publish(feed.Position{Index: log.Index, Offset: offset}, event)
-			if s.reign != nil && s.reign.term == log.Term {
+			if s.reign != nil && !s.reign.outdated {
 				s.reign.follow(event, results[i].Lease)
 			}
 		}
@@ -65,12 +68,12 @@ func (m machine) Apply(log *raft.Log) any {
 	return applied{results: results}
 }
 
-// StoreConfiguration is told of every change of the cluster's members.
-func (m machine) StoreConfiguration(index uint64, c raft.Configuration) {
+// StoreConfiguration is told of every change of the cluster's members. It is
+// here so that no entry of a reign goes unnoticed: reads wait for them by index.
+func (m machine) StoreConfiguration(index uint64, _ raft.Configuration) {
 	m.s.mu.Lock()
 	defer m.s.mu.Unlock()
 	m.s.advance(index)
-	m.s.admission.keepOnly(c)
 }
 
 // advance tells whoever waits for an entry that it has been applied.
@@ -118,6 +121,9 @@ func (m machine) Restore(from io.ReadCloser) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.record, s.cluster = record, cluster
+	if s.reign != nil {
+		s.reign.outdated = true
+	}
 	s.feed.Reset(cluster, feed.Position{Index: index})
 	s.advance(index)
 	return nil
@@ -139,11 +145,20 @@ func (r *reign) follow(e baton.Event, lease baton.Lease) {
 	switch e.Type {
 	case baton.LeaderChanged:
 		now := r.s.clock.Now()
-		r.deadlines.Arm(e.Group, e.Term, lease.TTL, now)
+		// The lease counts from when it was asked for: more is not promised.
+		from, ok := r.asked[baton.LeaseID{Group: e.Group, NodeID: e.NodeID, InstanceID: e.InstanceID}]
+		if !ok {
+			from = now
+		}
+		r.deadlines.Arm(e.Group, e.Term, lease.TTL, from)
 		r.line.Granted(e.Group, baton.Candidate{NodeID: e.NodeID, InstanceID: e.InstanceID})
 		r.setAlarm(now)
 	case baton.LeaderLost:
 		r.deadlines.Drop(e.Group, e.Term)
+		if known, ok := r.endings[e.Group]; ok {
+			delete(r.endings, e.Group)
+			close(known)
+		}
 		r.line.Open(e.Group, r.s.record.Successor(e.Group), 0)
 	}
 }

@@ -17,7 +17,7 @@ import (
 func (r *reign) under(op string, f func(now time.Duration) error) error {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
-	if r.s.reign != r {
+	if r.s.reign != r || r.outdated {
 		return unavailable(op, errReignOver)
 	}
 	now := r.s.clock.Now()
@@ -55,13 +55,25 @@ type errEnding struct{ fate <-chan struct{} }
 
 func (*errEnding) Error() string { return "the leadership is being ended" }
 
-// open reports whether a leadership that the record shows can still be acted
-// on: its end has not been proposed. Called under s.mu after lapse.
-func (r *reign) open(group string) error {
+// open tells until when a leadership that the record shows lasts, if it can
+// still be acted on: its end has not been proposed. Called under s.mu after lapse.
+func (r *reign) open(op, group string, term baton.Term, now time.Duration) (until time.Duration, err error) {
+	return r.postpone(op, group, term, 0, now)
+}
+
+// postpone lets a leadership last for extend from now at least, and tells
+// until when it does. Called under s.mu after lapse.
+func (r *reign) postpone(op, group string, term baton.Term, extend, now time.Duration) (until time.Duration, err error) {
 	if fate, ok := r.endings[group]; ok {
-		return &errEnding{fate}
+		return 0, &errEnding{fate}
 	}
-	return nil
+	left, err := r.deadlines.Renew(group, term, extend, now)
+	if err != nil {
+		// Closed, and nobody is ending it: what became of its end is not known,
+		// and will not be in this reign.
+		return 0, unavailable(op, err)
+	}
+	return now + left, nil
 }
 
 // errAgain tells a method that what it saw first was no longer so when it was
@@ -106,22 +118,27 @@ func (r *reign) renew(ctx context.Context, id baton.LeaseID, extend time.Duratio
 	return lease, err
 }
 
+// renewOnce acknowledges no more than what stood when the request came,
+// because that is what the round, or the commit, confirms. A deadline that another
+// request has moved since may rest on nothing.
 func (r *reign) renewOnce(ctx context.Context, id baton.LeaseID, extend time.Duration) (lease baton.Lease, err error) {
 	const op = "renew"
 	longer, over := false, false
+	var came, until time.Duration
 	err = r.under(op, func(now time.Duration) error {
+		came = now
 		held, refused := r.s.record.Leadership(id)
 		if refused != nil {
 			over = true
 			return nil
 		}
-		if err := r.open(id.Group); err != nil {
+		if held.Ending != nil {
+			until, err = r.open(op, id.Group, id.Term, now)
 			return err
 		}
-		if longer = extend > held.TTL && held.Ending == nil; longer || held.Ending != nil {
-			return nil
-		}
-		return r.postpone(id, extend, now)
+		longer = extend > held.TTL
+		until, err = r.postpone(op, id.Group, id.Term, min(extend, held.TTL), now)
+		return err
 	})
 	switch {
 	case err != nil:
@@ -133,7 +150,7 @@ func (r *reign) renewOnce(ctx context.Context, id baton.LeaseID, extend time.Dur
 		})
 	case longer:
 		// The commit confirms the reign.
-		if result := r.commit(ctx, op, leasefsm.Extend{ID: id, TTL: extend}); result.Err != nil {
+		if result := r.commit(ctx, op, leasefsm.Extend{ID: id, TTL: extend}, nil); result.Err != nil {
 			return baton.Lease{}, r.filled(result.Err)
 		}
 	default:
@@ -147,27 +164,17 @@ func (r *reign) renewOnce(ctx context.Context, id baton.LeaseID, extend time.Dur
 		if err != nil {
 			return r.fill(err, now)
 		}
-		if err := r.open(id.Group); err != nil {
+		if longer && held.TTL >= extend {
+			until = came + extend
+		}
+		if _, err = r.postpone(op, id.Group, id.Term, until-now, now); err != nil {
 			return err
 		}
-		if longer && held.Ending == nil {
-			if err := r.postpone(id, extend, now); err != nil {
-				return err
-			}
-		}
-		lease = r.withRemaining(held, now)
+		lease = held
+		lease.Remaining = max(0, until-now)
 		return nil
 	})
 	return lease, err
-}
-
-// postpone moves a deadline. One that is closed although nobody is ending the
-// leadership was closed by an ending of which nobody knows what became of it.
-func (r *reign) postpone(id baton.LeaseID, extend, now time.Duration) error {
-	if _, err := r.deadlines.Renew(id.Group, id.Term, extend, now); err != nil {
-		return unavailable("renew", err)
-	}
-	return nil
 }
 
 // refuse answers "no" from state that has been confirmed. If the state says
@@ -194,37 +201,46 @@ func (r *reign) acquire(ctx context.Context, group string, c baton.Candidate, tt
 
 func (r *reign) acquireOnce(ctx context.Context, group string, c baton.Candidate, ttl time.Duration) (baton.Lease, error) {
 	const op = "acquire"
+	me := baton.LeaseID{Group: group, NodeID: c.NodeID, InstanceID: c.InstanceID}
 	var mine baton.LeaseID
 	refused := false
-	err := r.under(op, func(time.Duration) error {
+	var came time.Duration
+	err := r.under(op, func(now time.Duration) error {
+		came = now
 		lease := r.s.record.Get(group)
-		if lease.Held() {
-			if err := r.open(group); err != nil {
-				return err
-			}
+		if fate, ok := r.endings[group]; ok {
+			return &errEnding{fate}
 		}
 		if lease.HeldBy(c) {
 			mine = lease.ID()
 			return nil
 		}
-		refused = r.refusal(group, c) != nil
+		if refused = r.refusal(group, c) != nil; !refused {
+			r.asked[me] = now
+		}
 		return nil
 	})
 	switch {
 	case err != nil:
 		return baton.Lease{}, err
 	case mine.Term != 0:
-		return r.renewOnce(ctx, mine, ttl)
+		return r.reacquired(ctx, mine, ttl)
 	case refused:
 		return baton.Lease{}, r.refuse(ctx, op, func() error { return r.refusal(group, c) })
 	}
-	result := r.commit(ctx, op, leasefsm.Acquire{Group: group, Candidate: c, TTL: ttl, Stamp: stamp()})
+	result := r.commit(ctx, op, leasefsm.Acquire{Group: group, Candidate: c, TTL: ttl, Stamp: stamp()}, func(error) {
+		r.s.mu.Lock()
+		defer r.s.mu.Unlock()
+		if r.asked[me] == came {
+			delete(r.asked, me)
+		}
+	})
 	switch {
 	case result.Err != nil:
 		return baton.Lease{}, r.filled(result.Err)
 	case !result.Granted:
 		// Another request of this instance was faster.
-		return r.renewOnce(ctx, result.Lease.ID(), ttl)
+		return r.reacquired(ctx, result.Lease.ID(), ttl)
 	}
 	var lease baton.Lease
 	err = r.under(op, func(now time.Duration) error {
@@ -232,15 +248,25 @@ func (r *reign) acquireOnce(ctx context.Context, group string, c baton.Candidate
 		if err != nil {
 			return r.fill(err, now)
 		}
-		if err := r.open(group); err != nil {
+		if _, err := r.open(op, group, held.Term, now); err != nil {
 			return err
 		}
-		lease = r.withRemaining(held, now)
+		lease = held
+		lease.Remaining = max(0, came+ttl-now) // as in renewOnce
 		return nil
 	})
 	if errors.Is(err, baton.ErrNotLeader) {
-		// Granted, and over already: there is nothing to hand out.
-		return baton.Lease{}, unavailable(op, err)
+		return baton.Lease{}, unavailable(op, errors.New("the lease was granted and has ended since"))
+	}
+	return lease, err
+}
+
+// reacquired renews what the candidate holds. One that has lost it meanwhile
+// asked for the group, and is answered about that.
+func (r *reign) reacquired(ctx context.Context, id baton.LeaseID, ttl time.Duration) (baton.Lease, error) {
+	lease, err := r.renewOnce(ctx, id, ttl)
+	if errors.Is(err, baton.ErrNotLeader) {
+		err = errAgain
 	}
 	return lease, err
 }
@@ -273,19 +299,17 @@ func (r *reign) release(ctx context.Context, id baton.LeaseID) error {
 func (r *reign) finish(ctx context.Context, op string, c leasefsm.Command, find func() (baton.Term, error), group string) error {
 	var settle func(error)
 	refused := false
-	err := r.under(op, func(time.Duration) error {
+	err := r.under(op, func(now time.Duration) error {
 		term, err := find()
 		if err != nil {
 			refused = true
 			return nil
 		}
-		if settle = r.closed(group, term); settle != nil {
-			return nil
-		}
-		if err := r.open(group); err != nil {
+		if _, err := r.open(op, group, term, now); err != nil {
 			return err
 		}
-		return unavailable(op, leasefsm.ErrClosed)
+		settle = r.closed(group, term)
+		return nil
 	})
 	switch {
 	case err != nil:
@@ -293,12 +317,7 @@ func (r *reign) finish(ctx context.Context, op string, c leasefsm.Command, find 
 	case refused:
 		return r.refuse(ctx, op, func() error { _, err := find(); return err })
 	}
-	select {
-	case result := <-r.propose(c, settle):
-		return r.filled(result.Err)
-	case <-ctx.Done():
-		return unavailable(op, ctx.Err())
-	}
+	return r.filled(r.commit(ctx, op, c, settle).Err)
 }
 
 func (r *reign) endLeadership(ctx context.Context, group string, term baton.Term, e baton.Ending) error {
@@ -320,13 +339,14 @@ func (r *reign) endLeadership(ctx context.Context, group string, term baton.Term
 		// A gentle ending ends nothing by itself: renewals that come before its commit count,
 		// those after it do not extend.
 		refused := false
-		err := r.under("end", func(time.Duration) error {
+		err := r.under("end", func(now time.Duration) error {
 			_, err := find()
 			refused = err != nil
 			if refused {
 				return nil
 			}
-			return r.open(group)
+			_, err = r.open("end", group, term, now)
+			return err
 		})
 		switch {
 		case err != nil:
@@ -334,7 +354,7 @@ func (r *reign) endLeadership(ctx context.Context, group string, term baton.Term
 		case refused:
 			return r.refuse(ctx, "end", func() error { _, err := find(); return err })
 		}
-		return r.filled(r.commit(ctx, "end", command).Err)
+		return r.filled(r.commit(ctx, "end", command, nil).Err)
 	})
 }
 

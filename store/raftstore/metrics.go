@@ -30,8 +30,10 @@ func (t *tally) add(took time.Duration, shared int, err error) {
 
 func newMetrics() *metrics { return &metrics{} }
 
-func (m *metrics) round(took time.Duration, shared int, err error)     { m.rounds.add(took, shared, err) }
-func (m *metrics) committed(took time.Duration, shared int, err error) { m.commits.add(took, shared, err) }
+func (m *metrics) round(took time.Duration, shared int, err error) { m.rounds.add(took, shared, err) }
+func (m *metrics) committed(took time.Duration, shared int, err error) {
+	m.commits.add(took, shared, err)
+}
 
 // Steps is how often something was done, how often it failed, how many
 // requests it served, and how long all of it took.

@@ -60,12 +60,12 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return fail(err)
 	}
 
-	port, err := listen(cfg.Listen, cfg.address(), cfg.Logger)
+	handler := &peerHandler{identity: id, admission: admission, begun: begun}
+	port, err := listen(cfg.Listen, cfg.address(), handler.meant, cfg.Logger.With("server", cfg.ID))
 	if err != nil {
 		return fail(err)
 	}
 	undo = append(undo, port.Close)
-	handler := &peerHandler{admission: admission, begun: begun}
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug)}
 	go func() { _ = server.Serve(port.http) }() // ends with its listener
 	undo = append(undo, server.Close)
@@ -81,7 +81,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		}
 	}
 	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream: raftStream{port.raft, name(cfg.address())}, MaxPool: 8, Timeout: 5 * time.Second, Logger: logger,
+		Stream: raftStream{port.raft, name(cfg.address()), handler.at}, MaxPool: 8, Timeout: 5 * time.Second, Logger: logger,
 	})
 	undo = append(undo, transport.Close)
 	p.transport = plainHeartbeats{transport}
@@ -89,7 +89,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return fail(err)
 	}
-	s.teardown = undo
+	s.identity, s.teardown = id, undo
 	handler.set(s)
 	return s, nil
 }
@@ -129,7 +129,7 @@ func (c Config) admittedBy(ctx context.Context, other string, id identity, peers
 	var said time.Time
 	for {
 		attempt, cancel := context.WithTimeout(ctx, time.Second)
-		begun, err := peers.admit(attempt, address, admitRequest{ID: c.ID, Mark: id.Mark})
+		begun, err := peers.admit(attempt, addressee{ID: other, address: address}, admitRequest{ID: c.ID, Mark: id.Mark})
 		cancel()
 		switch {
 		case err == nil:
@@ -137,6 +137,8 @@ func (c Config) admittedBy(ctx context.Context, other string, id identity, peers
 		case errors.Is(err, errForgotten):
 			return false, fmt.Errorf("%w: server %q knows %q with another data directory. If its data is lost, take it out of the cluster and add it anew:\n  baton cluster remove %s\n  baton cluster add %s=%s\nthen start it with --join",
 				errForgotten, other, c.ID, c.ID, c.ID, c.Cluster[c.ID])
+		case errors.Is(err, errNotMeant):
+			return false, fmt.Errorf("server %q at %s: %w", other, address, err)
 		case ctx.Err() != nil:
 			return false, fmt.Errorf("waiting for server %q at %s: %w", other, address, ctx.Err())
 		}

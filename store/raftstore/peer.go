@@ -19,7 +19,8 @@ import (
 )
 
 // The peer port carries two kinds of connections, told apart by their first
-// byte: raft's own, and HTTP for what servers ask each other beside it.
+// byte: raft's own, and HTTP for what servers ask each other beside it. Both
+// say whom they are meant for.
 
 const raftByte = 0x00 // no HTTP method begins with it
 
@@ -28,20 +29,22 @@ type peerPort struct {
 	listener net.Listener
 	address  raft.ServerAddress
 	log      *slog.Logger
-	raft     *connQueue
-	http     *connQueue
-	owned    sync.WaitGroup
+	// meant is an error if what is meant for this addressee is not meant for this server.
+	meant func(addressee) error
+	raft  *connQueue
+	http  *connQueue
+	owned sync.WaitGroup
 
 	mu    sync.Mutex
 	conns map[net.Conn]struct{} // accepted and open; nil when the port is closed
 }
 
-func listen(address, advertise string, log *slog.Logger) (*peerPort, error) {
+func listen(address, advertise string, meant func(addressee) error, log *slog.Logger) (*peerPort, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
 		return nil, fmt.Errorf("peer port: %w", err)
 	}
-	p := &peerPort{listener: l, address: raft.ServerAddress(advertise), log: log, raft: newConnQueue(l.Addr()), http: newConnQueue(l.Addr()), conns: map[net.Conn]struct{}{}}
+	p := &peerPort{listener: l, address: raft.ServerAddress(advertise), log: log, meant: meant, raft: newConnQueue(l.Addr()), http: newConnQueue(l.Addr()), conns: map[net.Conn]struct{}{}}
 	p.owned.Go(p.accept)
 	return p, nil
 }
@@ -78,13 +81,22 @@ func (p *peerPort) sort(conn net.Conn) {
 		_ = conn.Close()
 		return
 	}
-	_ = conn.SetReadDeadline(time.Time{})
-	if first[0] == raftByte {
-		_, _ = r.Discard(1)
-		p.raft.put(peekedConn{conn, r})
+	if first[0] != raftByte {
+		_ = conn.SetReadDeadline(time.Time{})
+		p.http.put(peekedConn{conn, r})
 		return
 	}
-	p.http.put(peekedConn{conn, r})
+	to, err := readAddressee(r)
+	if err == nil {
+		err = p.meant(to)
+	}
+	if err != nil {
+		p.log.Warn("connection of another server refused", "from", conn.RemoteAddr().String(), "err", err)
+		_ = conn.Close()
+		return
+	}
+	_ = conn.SetReadDeadline(time.Time{})
+	p.raft.put(peekedConn{conn, r})
 }
 
 func (p *peerPort) Close() error {
@@ -164,18 +176,26 @@ func (q *connQueue) Addr() net.Addr { return q.address }
 type raftStream struct {
 	*connQueue
 	advertise net.Addr
+	at        func(address string) (addressee, error)
 }
 
 func (s raftStream) Addr() net.Addr { return s.advertise }
 
-func (raftStream) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+// Dial names whom it wants to talk to before raft says anything.
+func (s raftStream) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	to, err := s.at(string(address))
+	if err != nil {
+		return nil, err
+	}
 	conn, err := net.DialTimeout("tcp", string(address), timeout)
 	if err != nil {
 		return nil, err
 	}
-	if _, err := conn.Write([]byte{raftByte}); err != nil {
+	_ = conn.SetWriteDeadline(time.Now().Add(timeout))
+	if _, err := conn.Write(to.header()); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
+	_ = conn.SetWriteDeadline(time.Time{})
 	return conn, nil
 }
 
@@ -206,26 +226,21 @@ func newHTTPPeers() *httpPeers {
 
 func (p *httpPeers) close() { p.client.CloseIdleConnections() }
 
-func (p *httpPeers) term(ctx context.Context, address string) (uint64, error) {
-	body, err := p.post(ctx, address, "/term", nil)
+func (p *httpPeers) term(ctx context.Context, to addressee) (uint64, error) {
+	body, err := p.post(ctx, to, "/term", nil)
 	if err != nil {
 		return 0, err
 	}
 	return strconv.ParseUint(string(body), 10, 64)
 }
 
-func (p *httpPeers) call(ctx context.Context, address string, q request) (response, error) {
-	b, err := json.Marshal(q)
-	if err != nil {
-		return response{}, fmt.Errorf("%s: %w", q.Op, err)
-	}
-	body, err := p.post(ctx, address, "/call", b)
-	if err != nil {
-		var refused *net.OpError
-		if errors.As(err, &refused) && refused.Op == "dial" {
-			err = &notServing{unavailable(q.Op, fmt.Errorf("the leader of the cluster does not answer: %w", err))}
-			return response{}, err
-		}
+func (p *httpPeers) call(ctx context.Context, to addressee, q request) (response, error) {
+	body, err := p.ask(ctx, to, "/call", q)
+	var refused *net.OpError
+	switch {
+	case errors.As(err, &refused) && refused.Op == "dial", errors.Is(err, errStarting), errors.Is(err, errNotMeant):
+		return response{}, &notServing{unavailable(q.Op, fmt.Errorf("the leader of the cluster does not answer: %w", err))}
+	case err != nil:
 		return response{}, unavailable(q.Op, err)
 	}
 	var a response
@@ -239,12 +254,8 @@ func (p *httpPeers) call(ctx context.Context, address string, q request) (respon
 }
 
 // admit asks a server to admit this one. begun tells whether the other one has data of a cluster.
-func (p *httpPeers) admit(ctx context.Context, address string, q admitRequest) (begun bool, err error) {
-	b, err := json.Marshal(q)
-	if err != nil {
-		return false, err
-	}
-	body, err := p.post(ctx, address, "/admit", b)
+func (p *httpPeers) admit(ctx context.Context, to addressee, q admitRequest) (begun bool, err error) {
+	body, err := p.ask(ctx, to, "/admit", q)
 	if err != nil {
 		return false, err
 	}
@@ -262,97 +273,40 @@ type admitRequest struct{ ID, Mark string }
 
 type admitResponse struct{ Begun, Refused bool }
 
-func (p *httpPeers) post(ctx context.Context, address, path string, body []byte) ([]byte, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+path, bytes.NewReader(body))
+func (p *httpPeers) ask(ctx context.Context, to addressee, path string, question any) ([]byte, error) {
+	b, err := json.Marshal(question)
 	if err != nil {
 		return nil, err
 	}
+	return p.post(ctx, to, path, b)
+}
+
+var (
+	errStarting = errors.New("the server is starting")
+	errNotMeant = errors.New("not meant for this server")
+)
+
+func (p *httpPeers) post(ctx context.Context, to addressee, path string, body []byte) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+to.address+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	to.put(req.Header)
 	resp, err := p.client.Do(req)
 	if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
 	answer, err := io.ReadAll(resp.Body)
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s answered %s: %s", address, resp.Status, bytes.TrimSpace(answer))
+	case resp.StatusCode == http.StatusServiceUnavailable:
+		return nil, errStarting
+	case resp.StatusCode == http.StatusMisdirectedRequest:
+		return nil, fmt.Errorf("%w: %s", errNotMeant, bytes.TrimSpace(answer))
+	case resp.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("%s answered %s: %s", to.address, resp.Status, bytes.TrimSpace(answer))
 	}
 	return answer, nil
-}
-
-// peerHandler answers other servers. The store is nil until raft has started.
-type peerHandler struct {
-	admission *admission
-	begun     bool
-
-	mu sync.Mutex
-	s  *Store
-}
-
-func (h *peerHandler) set(s *Store) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.s = s
-}
-
-func (h *peerHandler) store() *Store {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.s
-}
-
-func (h *peerHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s := h.store()
-	switch {
-	case r.URL.Path == "/admit":
-		h.admit(w, r)
-	case s == nil:
-		http.Error(w, "starting", http.StatusServiceUnavailable)
-	case r.URL.Path == "/term":
-		_, _ = io.WriteString(w, strconv.FormatUint(s.raft.CurrentTerm(), 10))
-	case r.URL.Path == "/call":
-		s.serveCall(w, r)
-	case r.URL.Path == "/progress":
-		s.serveProgress(w)
-	default:
-		http.NotFound(w, r)
-	}
-}
-
-func (h *peerHandler) admit(w http.ResponseWriter, r *http.Request) {
-	var q admitRequest
-	if err := json.NewDecoder(r.Body).Decode(&q); err != nil || q.ID == "" || q.Mark == "" {
-		http.Error(w, "malformed", http.StatusBadRequest)
-		return
-	}
-	a := admitResponse{Begun: h.begun || h.store() != nil}
-	switch err := h.admission.admit(q.ID, q.Mark); {
-	case errors.Is(err, errForgotten):
-		a.Refused = true
-	case err != nil:
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	_ = json.NewEncoder(w).Encode(a) // the caller asks again if this is lost
-}
-
-// maxCall is far above what a request with all its limits exhausted takes.
-const maxCall = 1 << 20
-
-func (s *Store) serveCall(w http.ResponseWriter, r *http.Request) {
-	var q request
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxCall)).Decode(&q); err != nil {
-		http.Error(w, err.Error(), http.StatusBadRequest)
-		return
-	}
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	defer context.AfterFunc(s.closing, cancel)()
-	a, err := s.serve(ctx, q)
-	if err != nil {
-		a = response{Error: wireErrorOf(err)}
-	}
-	_ = json.NewEncoder(w).Encode(a) // lost with the connection: the caller's outcome is unknown
 }

@@ -52,12 +52,21 @@ func (r *reign) propose(c leasefsm.Command, settle func(error)) <-chan leasefsm.
 }
 
 // commit proposes and waits.
-func (r *reign) commit(ctx context.Context, op string, c leasefsm.Command) leasefsm.Result {
+func (r *reign) commit(ctx context.Context, op string, c leasefsm.Command, settle func(error)) leasefsm.Result {
+	done := r.propose(c, settle)
 	select {
-	case result := <-r.propose(c, nil):
+	case result := <-done:
 		return result
 	case <-ctx.Done():
 		return leasefsm.Result{Err: unavailable(op, ctx.Err())}
+	case <-r.landed:
+	}
+	// One that was handed over as the reign ended may have been left behind.
+	select {
+	case result := <-done:
+		return result
+	default:
+		return leasefsm.Result{Err: unavailable(op, errReignOver)}
 	}
 }
 
@@ -104,6 +113,7 @@ func (r *reign) refuseRest() {
 
 // land tells proposers what became of their commands.
 func (r *reign) land() {
+	defer close(r.landed)
 	for f := range r.flights {
 		results, err := resultsOf(f.future)
 		r.s.metrics.committed(time.Since(f.sent), len(f.batch), err)

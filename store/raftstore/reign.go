@@ -29,13 +29,18 @@ type reign struct {
 	end       context.CancelFunc
 	proposals chan proposal
 	flights   chan flight
+	landed    chan struct{} // closed when nothing lands any more
 	owned     sync.WaitGroup
 
 	// Guarded by s.mu.
 	deadlines *leasefsm.Deadlines
 	// endings are the leaderships whose end has been proposed: closed to
 	// renewal, and nobody knows yet. The channel is closed when the fate is known.
-	endings   map[string]chan struct{}
+	endings map[string]chan struct{}
+	// asked is when the latest Acquire of a candidate came whose grant is under way. Terms are 0.
+	asked map[baton.LeaseID]time.Duration
+	// outdated: the record has moved on in another raft term, without the deadlines.
+	outdated  bool
 	stopAlarm func() bool
 	alarmAt   time.Duration
 	alarmSet  bool
@@ -84,6 +89,8 @@ func (s *Store) lookAtRaft() {
 		r.over()
 		r = nil
 	}
+	_, leader := s.raft.LeaderWithID()
+	s.follow(leader)
 	if r == nil && s.raft.State() == raft.Leader {
 		s.beginReign(s.raft.CurrentTerm())
 	}
@@ -103,8 +110,10 @@ func (s *Store) beginReign(term uint64) {
 		s: s, term: term,
 		proposals: make(chan proposal, maxBatch),
 		flights:   make(chan flight, maxAhead),
+		landed:    make(chan struct{}),
 		deadlines: leasefsm.NewDeadlines(),
 		endings:   map[string]chan struct{}{},
+		asked:     map[baton.LeaseID]time.Duration{},
 	}
 	r.life, r.end = context.WithCancel(s.closing)
 	r.line = line.New(s.clock, r.vacant)
@@ -165,13 +174,11 @@ func (r *reign) vacant(_ context.Context, group string) (bool, error) {
 	return !r.s.record.Get(group).Held(), nil
 }
 
-// closed begins the end of a leadership: from here on nobody renews it. The
-// caller proposes, and calls the returned function when the fate is known. It
-// is nil if somebody else is ending it already. Called under s.mu.
+// closed begins the end of a leadership that is open: from here on nobody
+// renews it. The caller proposes, and calls the returned function when the
+// fate is known. Called under s.mu.
 func (r *reign) closed(group string, term baton.Term) (settle func(err error)) {
-	if !r.deadlines.Close(group, term) {
-		return nil
-	}
+	r.deadlines.Close(group, term)
 	return r.fate(group, term)
 }
 
@@ -182,12 +189,12 @@ func (r *reign) fate(group string, term baton.Term) func(err error) {
 		r.s.mu.Lock()
 		defer r.s.mu.Unlock()
 		if r.endings[group] != known {
-			return // the reign is over, and with it all deadlines
+			return // its event was faster, or the reign is over, and with it all deadlines
 		}
 		delete(r.endings, group)
 		close(known)
 		if err == nil {
-			return // the deadline went with the event
+			return
 		}
 		if baton.IsAnswer(err) || neverAppended(err) {
 			r.deadlines.Reopen(group, term)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,6 +27,7 @@ type rounds struct {
 	waiting []chan error
 	running bool
 	closed  bool
+	askers  map[raft.ServerID]*asker
 	owned   sync.WaitGroup
 	count   func(took time.Duration, shared int, err error)
 }
@@ -33,7 +35,7 @@ type rounds struct {
 // voters is what a round needs of the cluster.
 type voters interface {
 	// configuration is the latest one, committed or not.
-	configuration() (raft.Configuration, uint64, error)
+	configuration() (raft.Configuration, error)
 	// leads reports whether this server is raft leader of exactly this term.
 	leads(term uint64) bool
 	// id is this server's own.
@@ -97,12 +99,13 @@ func (r *rounds) run() {
 
 // hold is one round.
 func (r *rounds) hold() error {
-	config, index, err := r.cluster.configuration()
+	config, err := r.cluster.configuration()
 	if err != nil {
 		return err
 	}
 	var others []raft.Server
-	need, have := 0, 0
+	need := 0
+	have := 0
 	for _, server := range config.Servers {
 		if server.Suffrage != raft.Voter {
 			continue
@@ -120,10 +123,14 @@ func (r *rounds) hold() error {
 			return err
 		}
 	}
-	// Last, and in this order: a change of the configuration or of the term
-	// that was missed above is seen here.
-	if _, now, err := r.cluster.configuration(); err != nil || now != index {
-		return errors.Join(err, errors.New("the cluster's members changed during a round"))
+	// Last: a change of the configuration or of the term that was missed above
+	// is seen here.
+	now, err := r.cluster.configuration()
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(now.Servers, config.Servers) {
+		return errors.New("the cluster's members changed during a round")
 	}
 	if !r.cluster.leads(r.term) {
 		return errDeposedInRound
@@ -131,25 +138,29 @@ func (r *rounds) hold() error {
 	return nil
 }
 
+// answer is what a voter said, or why it did not.
+type answer struct {
+	server raft.Server
+	term   uint64
+	err    error
+}
+
 // ask returns nil when need of the others are in the reign's term.
 func (r *rounds) ask(others []raft.Server, need int) error {
 	ctx, cancel := context.WithTimeout(r.life, r.timeout)
 	defer cancel()
-	type answer struct {
-		server raft.Server
-		term   uint64
-		err    error
-	}
 	answers := make(chan answer, len(others))
 	for _, server := range others {
-		r.owned.Go(func() {
-			term, err := r.cluster.termOf(ctx, server)
-			answers <- answer{server, term, err}
-		})
+		r.askOne(server, answers)
 	}
 	var failures []error
 	for range others {
-		a := <-answers
+		var a answer
+		select {
+		case a = <-answers:
+		case <-ctx.Done():
+			return fmt.Errorf("no majority of the voters answered: %w", errors.Join(append(failures, ctx.Err())...))
+		}
 		switch {
 		case a.err != nil:
 			failures = append(failures, fmt.Errorf("server %s: %w", a.server.ID, a.err))
@@ -164,4 +175,50 @@ func (r *rounds) ask(others []raft.Server, need int) error {
 		}
 	}
 	return fmt.Errorf("no majority of the voters answered: %w", errors.Join(failures...))
+}
+
+// asker puts one question at a time to one voter. A voter that is slow, or
+// dead, holds up one question and not one for every round: when it is done
+// with, the next one is asked, for the round that waits by then.
+type asker struct {
+	busy    bool
+	server  raft.Server
+	answers chan<- answer // of the round that wants the next question; nil if none does
+}
+
+// askOne has a voter asked for this round, and for no earlier one any more.
+func (r *rounds) askOne(server raft.Server, answers chan<- answer) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	a := r.askers[server.ID]
+	if a == nil {
+		a = &asker{}
+		if r.askers == nil {
+			r.askers = map[raft.ServerID]*asker{}
+		}
+		r.askers[server.ID] = a
+	}
+	a.server, a.answers = server, answers
+	if !a.busy {
+		a.busy = true
+		r.owned.Go(func() { r.keepAsking(a) })
+	}
+}
+
+func (r *rounds) keepAsking(a *asker) {
+	for {
+		r.mu.Lock()
+		server, answers := a.server, a.answers
+		a.answers = nil
+		if answers == nil {
+			a.busy = false
+			r.mu.Unlock()
+			return
+		}
+		r.mu.Unlock()
+		ctx, cancel := context.WithTimeout(r.life, r.timeout)
+		term, err := r.cluster.termOf(ctx, server)
+		cancel()
+		answers <- answer{server, term, err} // there is room for one of each voter
+	}
 }

@@ -7,6 +7,8 @@ import (
 	"iter"
 	"time"
 
+	"github.com/hashicorp/raft"
+
 	"baton"
 	"baton/internal/feed"
 	"baton/internal/leasefsm"
@@ -63,10 +65,10 @@ func (s *Store) serve(ctx context.Context, q request) (response, error) {
 	case "end":
 		return response{}, r.endLeadership(ctx, q.Group, q.Term, *q.Ending)
 	case "put group":
-		result := r.commit(ctx, q.Op, leasefsm.PutGroup{Group: *q.Put})
+		result := r.commit(ctx, q.Op, leasefsm.PutGroup{Group: *q.Put}, nil)
 		return response{Group: &result.Group}, result.Err
 	case "delete group":
-		return response{}, r.commit(ctx, q.Op, leasefsm.DeleteGroup{ID: q.Group}).Err
+		return response{}, r.commit(ctx, q.Op, leasefsm.DeleteGroup{ID: q.Group}, nil).Err
 	case "group", "groups", "history", "index":
 		return r.read(ctx, q)
 	}
@@ -119,6 +121,9 @@ func (s *Store) do(ctx context.Context, q request) (response, error) {
 		changed := s.changed
 		s.mu.Unlock()
 		a, err := s.try(ctx, q)
+		if err != nil && s.closing.Err() != nil && ctx.Err() == nil && !baton.IsAnswer(err) {
+			return response{}, unavailable(q.Op, errClosed)
+		}
 		var elsewhere *notServing
 		if !errors.As(err, &elsewhere) {
 			return a, err
@@ -138,15 +143,51 @@ func (s *Store) do(ctx context.Context, q request) (response, error) {
 }
 
 func (s *Store) try(ctx context.Context, q request) (response, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(s.closing, cancel)()
 	leader, id := s.raft.LeaderWithID()
 	if id == s.id() || leader == "" {
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(s.closing, cancel)()
 		return s.serve(ctx, q)
 	}
 	s.metrics.forwarded.Add(1)
-	return s.peers.call(ctx, string(leader), q)
+	lost := s.follow(id)
+	passed, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(lost, cancel)()
+	if q.Op != "await" {
+		// Far above what a leader takes that still is one.
+		passed, cancel = context.WithTimeout(passed, 10*s.cfg.ElectionTimeout)
+		defer cancel()
+	}
+	a, err := s.peers.call(passed, s.addressee(raft.Server{ID: id, Address: leader}), q)
+	if err != nil && lost.Err() != nil && ctx.Err() == nil && !baton.IsAnswer(err) {
+		return response{}, unavailable(q.Op, fmt.Errorf("server %s was asked, and no longer leads the cluster", id))
+	}
+	return a, err
+}
+
+// followed is the raft leader that requests are passed on to.
+type followed struct {
+	id   raft.ServerID
+	lost context.Context // ends when this server hears no more of it
+	lose context.CancelFunc
+}
+
+// follow returns a context that ends when this server no longer takes id for
+// the leader of the cluster. A request that was passed on to a server that is frozen, or
+// gone, ends with it.
+func (s *Store) follow(id raft.ServerID) context.Context {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if f := &s.follows; f.lost == nil || f.id != id {
+		if f.lose != nil {
+			f.lose()
+		}
+		f.id = id
+		f.lost, f.lose = context.WithCancel(s.closing)
+	}
+	return s.follows.lost
 }
 
 // Acquire grants a vacant group.

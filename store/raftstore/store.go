@@ -46,6 +46,7 @@ type Store struct {
 	raft      *raft.Raft
 	peers     peers
 	admission *admission
+	identity  identity
 	metrics   *metrics
 	feed      *feed.Feed
 	kicks     chan struct{}
@@ -62,6 +63,7 @@ type Store struct {
 	progress chan struct{} // closed when applied moves
 	reign    *reign        // nil unless this server leads the cluster and is ready to
 	changed  chan struct{} // closed when reign changes
+	follows  followed
 }
 
 var (
@@ -87,10 +89,10 @@ type parts struct {
 
 // peers is how servers talk to each other, beside raft.
 type peers interface {
-	// term asks for a server's raft term.
-	term(ctx context.Context, address string) (uint64, error)
+	// term asks for a server's raft term. The answer is to this very question.
+	term(ctx context.Context, to addressee) (uint64, error)
 	// call passes a request on to the leader.
-	call(ctx context.Context, address string, q request) (response, error)
+	call(ctx context.Context, to addressee, q request) (response, error)
 }
 
 // start makes a server of its parts. It owns none of them.
@@ -159,8 +161,10 @@ func (s *Store) Close() error {
 	}
 	s.close()
 	s.feed.Close()
-	errs := []error{s.raft.Shutdown().Error()}
+	// First, while raft lives: it leaves what it has taken and not begun
+	// without an answer when it is shut down.
 	s.owned.Wait()
+	errs := []error{s.raft.Shutdown().Error()}
 	for _, f := range slices.Backward(s.teardown) {
 		errs = append(errs, f())
 	}
@@ -168,7 +172,7 @@ func (s *Store) Close() error {
 }
 
 func (s *Store) hasOtherVoters() bool {
-	config, _, err := s.configuration()
+	config, err := s.configuration()
 	return err == nil && slices.ContainsFunc(config.Servers, func(v raft.Server) bool {
 		return v.ID != s.id() && v.Suffrage == raft.Voter
 	})
@@ -177,19 +181,43 @@ func (s *Store) hasOtherVoters() bool {
 func (s *Store) id() raft.ServerID { return raft.ServerID(s.cfg.ID) }
 
 func (s *Store) leads(term uint64) bool {
-	// In this order: a term that is read after the state may be a later one,
-	// never an earlier one.
+	// Whoever asks has led in this term before, and terms only rise. So if the
+	// state is read first, and the term is still this one after that, the
+	// leadership was one of this term.
 	return s.raft.State() == raft.Leader && s.raft.CurrentTerm() == term
 }
 
-func (s *Store) configuration() (raft.Configuration, uint64, error) {
+// configuration is the latest one, committed or not. Raft does not tell its
+// index here: whoever wants to know whether it changed compares it.
+func (s *Store) configuration() (raft.Configuration, error) {
 	f := s.raft.GetConfiguration()
 	if err := f.Error(); err != nil {
-		return raft.Configuration{}, 0, fmt.Errorf("raft: %w", err)
+		return raft.Configuration{}, fmt.Errorf("raft: %w", err)
 	}
-	return f.Configuration(), f.Index(), nil
+	return f.Configuration(), nil
 }
 
 func (s *Store) termOf(ctx context.Context, server raft.Server) (uint64, error) {
-	return s.peers.term(ctx, string(server.Address))
+	return s.peers.term(ctx, s.addressee(server))
+}
+
+func (s *Store) addressee(server raft.Server) addressee {
+	s.mu.Lock()
+	cluster := s.cluster
+	s.mu.Unlock()
+	return addressee{ID: string(server.ID), Mark: s.admission.markOf(string(server.ID)), Cluster: cluster, address: string(server.Address)}
+}
+
+// at is the server at this address, as far as it is known.
+func (s *Store) at(address string) (addressee, error) {
+	config, err := s.configuration()
+	if err != nil {
+		return addressee{}, err
+	}
+	for _, server := range config.Servers {
+		if string(server.Address) == address {
+			return s.addressee(server), nil
+		}
+	}
+	return s.addressee(raft.Server{Address: raft.ServerAddress(address)}), nil
 }

@@ -13,12 +13,13 @@ import (
 type wireError struct {
 	Code    string
 	Text    string
-	Serving bool // false: the request was not looked at
+	Serving bool // false: the request was not looked at; it can be tried elsewhere
 
 	Held       *baton.HeldError            `json:",omitempty"`
 	NotLeader  *baton.NotLeaderError       `json:",omitempty"`
 	InvalidTTL *baton.InvalidTTLError      `json:",omitempty"`
 	Invalid    *baton.InvalidArgumentError `json:",omitempty"`
+	Printed    string                      `json:",omitempty"` // the value in Invalid, unless it is a string
 	Conflict   *baton.ConflictError        `json:",omitempty"`
 	RetryAfter time.Duration               `json:",omitempty"`
 }
@@ -31,7 +32,13 @@ func wireErrorOf(err error) *wireError {
 	errors.As(err, &w.Held)
 	errors.As(err, &w.NotLeader)
 	errors.As(err, &w.InvalidTTL)
-	errors.As(err, &w.Invalid)
+	if errors.As(err, &w.Invalid) {
+		if _, ok := w.Invalid.Value.(string); !ok {
+			looks := *w.Invalid
+			looks.Value, w.Printed = nil, fmt.Sprint(w.Invalid.Value)
+			w.Invalid = &looks
+		}
+	}
 	errors.As(err, &w.Conflict)
 	var unavailable *baton.UnavailableError
 	if errors.As(err, &unavailable) {
@@ -50,6 +57,9 @@ func (w *wireError) err(op string) error {
 	case w.InvalidTTL != nil:
 		return w.InvalidTTL
 	case w.Invalid != nil:
+		if w.Printed != "" {
+			w.Invalid.Value = printed(w.Printed)
+		}
 		return w.Invalid
 	case w.Conflict != nil:
 		return w.Conflict
@@ -63,3 +73,6 @@ func (w *wireError) err(op string) error {
 	}
 	return err
 }
+
+// printed is a value of which only its looks have come along.
+type printed string

@@ -1,0 +1,150 @@
+package raftstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"sync"
+
+	"github.com/hashicorp/raft"
+)
+
+// peerHandler answers other servers. The store is nil until raft has started.
+type peerHandler struct {
+	identity  identity
+	admission *admission
+	begun     bool
+
+	mu sync.Mutex
+	s  *Store
+}
+
+func (h *peerHandler) set(s *Store) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.s = s
+}
+
+func (h *peerHandler) store() *Store {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.s
+}
+
+// meant is an error if what is meant for this addressee is not meant for this server.
+func (h *peerHandler) meant(to addressee) error {
+	return to.is(h.identity, h.cluster())
+}
+
+func (h *peerHandler) cluster() string {
+	s := h.store()
+	if s == nil {
+		return ""
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cluster
+}
+
+// at is whom this server expects at an address.
+func (h *peerHandler) at(address string) (addressee, error) {
+	if s := h.store(); s != nil {
+		return s.at(address)
+	}
+	return addressee{}, errStarting
+}
+
+func (h *peerHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if err := h.meant(addresseeOf(r.Header)); err != nil {
+		http.Error(w, err.Error(), http.StatusMisdirectedRequest)
+		return
+	}
+	s := h.store()
+	switch {
+	case r.URL.Path == "/admit":
+		h.admit(w, r)
+	case s == nil:
+		http.Error(w, "starting", http.StatusServiceUnavailable)
+	case r.URL.Path == "/term":
+		_, _ = io.WriteString(w, strconv.FormatUint(s.raft.CurrentTerm(), 10))
+	case r.URL.Path == "/call":
+		s.serveCall(w, r)
+	case r.URL.Path == "/progress":
+		_ = json.NewEncoder(w).Encode(s.progressNow(r.URL.Query().Has("hash")))
+	case r.URL.Path == "/identity":
+		_ = json.NewEncoder(w).Encode(introduction{ID: h.identity.Server, Mark: h.identity.Mark, Cluster: h.cluster()})
+	case r.URL.Path == "/introduce":
+		h.introduce(w, r, s)
+	default:
+		http.NotFound(w, r)
+	}
+}
+
+func (h *peerHandler) admit(w http.ResponseWriter, r *http.Request) {
+	var q admitRequest
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxCall)).Decode(&q); err != nil || q.ID == "" || q.Mark == "" {
+		http.Error(w, "malformed", http.StatusBadRequest)
+		return
+	}
+	a := admitResponse{Begun: h.begun || h.store() != nil}
+	switch err := h.admission.admit(q.ID, q.Mark); {
+	case errors.Is(err, errForgotten):
+		a.Refused = true
+	case err != nil:
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	_ = json.NewEncoder(w).Encode(a) // the caller asks again if this is lost
+}
+
+// introduction is a server with its mark.
+type introduction struct{ ID, Mark, Cluster string }
+
+// introduce takes note of a server that is about to be added.
+func (h *peerHandler) introduce(w http.ResponseWriter, r *http.Request, s *Store) {
+	var q introduction
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxCall)).Decode(&q); err != nil || q.ID == "" || q.Mark == "" {
+		http.Error(w, "malformed", http.StatusBadRequest)
+		return
+	}
+	if err := s.introduce(q); err != nil {
+		http.Error(w, err.Error(), http.StatusConflict)
+	}
+}
+
+// introduce never gives the name of a voter to another one.
+func (s *Store) introduce(q introduction) error {
+	known := s.admission.markOf(q.ID)
+	config, err := s.configuration()
+	if err != nil {
+		return err
+	}
+	for _, server := range config.Servers {
+		if string(server.ID) == q.ID && server.Suffrage == raft.Voter && known != "" && known != q.Mark {
+			return errForgotten
+		}
+	}
+	return s.admission.introduce(q.ID, q.Mark)
+}
+
+// maxCall is far above what a request with all its limits exhausted takes.
+const maxCall = 1 << 20
+
+func (s *Store) serveCall(w http.ResponseWriter, r *http.Request) {
+	var q request
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxCall)).Decode(&q); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(s.closing, cancel)()
+	a, err := s.serve(ctx, q)
+	if err != nil {
+		a = response{Error: wireErrorOf(err)}
+	}
+	_ = json.NewEncoder(w).Encode(a) // lost with the connection: the caller's outcome is unknown
+}

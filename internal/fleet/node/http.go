@@ -50,10 +50,10 @@ func (n *Node) next(w http.ResponseWriter, r *http.Request) {
 
 // redirect says who leads.
 func (n *Node) redirect(w http.ResponseWriter) {
-	switch s := n.status(); {
-	case s.Role == fleet.RoleFollower:
+	switch s := n.status(); s.Role {
+	case fleet.RoleFollower:
 		refuse(w, fleet.Refusal{Code: fleet.CodeNotLeader, Message: s.Leader.NodeID + " leads", Leader: s.Leader})
-	case s.Role == fleet.RoleLeader:
+	case fleet.RoleLeader:
 		refuse(w, fleet.Refusal{Code: fleet.CodeUnavailable, Message: "this node is taking over, or handing over"})
 	default:
 		refuse(w, fleet.Refusal{Code: fleet.CodeNoLeader, Message: "nobody is known to lead"})

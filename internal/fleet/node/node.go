@@ -36,6 +36,7 @@ type Node struct {
 	events   *fleet.EventLog
 	metrics  *metrics
 	resource *fencedclient.Client
+	exit     func(baton.Overrun) // ends the process
 
 	mu     sync.Mutex
 	led    *baton.Leadership // the current one, or the last
@@ -183,7 +184,7 @@ func (n *Node) overran(o baton.Overrun) {
 		stuck := n.acting != nil && n.led.Token() == o.Token
 		n.mu.Unlock()
 		if stuck {
-			baton.ExitOnOverrun(o)
+			n.exit(o)
 		}
 	})
 }

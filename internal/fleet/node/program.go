@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"baton"
 	"baton/fenced/fencedclient"
 	"baton/internal/fleet"
 )
@@ -47,7 +48,7 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		handler = slog.NewJSONHandler(stderr, nil)
 	}
 	log := slog.New(handler)
-	n := &Node{opt: o, bare: log, log: log.With("node", o.nodeID), clock: newClock(o.skew), metrics: newMetrics()}
+	n := &Node{opt: o, bare: log, log: log.With("node", o.nodeID), clock: newClock(o.skew), metrics: newMetrics(), exit: baton.ExitOnOverrun}
 	if err := n.run(ctx, stdout); err != nil {
 		return complain(stderr, err)
 	}

@@ -218,17 +218,25 @@ func (p *Proxy) Faults() map[string]*Fault {
 func (p *Proxy) Close() error {
 	var err error
 	for _, c := range p.cables {
-		c.mu.Lock()
-		c.closed = true
-		c.set(nil)
-		for _, l := range c.listeners {
-			err = errors.Join(err, l.Close())
-		}
-		for k := range c.links {
-			k.reset()
-		}
-		c.mu.Unlock()
+		err = errors.Join(err, c.close())
 	}
 	p.wg.Wait()
+	return err
+}
+
+func (c *cable) close() (err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil
+	}
+	c.closed = true
+	c.set(nil)
+	for _, l := range c.listeners {
+		err = errors.Join(err, l.Close())
+	}
+	for k := range c.links {
+		k.reset()
+	}
 	return err
 }

@@ -42,15 +42,17 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return fail(err)
 	}
 	logger := raftLogger(cfg.Logger.With("server", cfg.ID))
-	logs, err := wal.Open(cfg.Dir, wal.WithLogger(logger))
+	files, err := wal.Open(cfg.Dir, wal.WithLogger(logger))
 	if err != nil {
 		return fail(fmt.Errorf("open the log in %s: %w", cfg.Dir, err))
 	}
-	undo = append(undo, logs.Close)
-	snapshots, err := raft.NewFileSnapshotStoreWithLogger(filepath.Join(cfg.Dir, "snapshots"), 2, logger)
+	undo = append(undo, files.Close)
+	logs := newDisk(files, cfg.Dir, cfg.Logger)
+	kept, err := raft.NewFileSnapshotStoreWithLogger(filepath.Join(cfg.Dir, "snapshots"), 2, logger)
 	if err != nil {
 		return fail(fmt.Errorf("open snapshots: %w", err))
 	}
+	snapshots := &snapshots{SnapshotStore: kept}
 	begun, err := raft.HasExistingState(logs, logs, snapshots)
 	if err != nil {
 		return fail(fmt.Errorf("read the log: %w", err))
@@ -89,7 +91,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return fail(err)
 	}
-	s.identity, s.teardown = id, undo
+	s.identity, s.disk, s.snapshots, s.teardown = id, logs, snapshots, undo
 	handler.set(s)
 	return s, nil
 }

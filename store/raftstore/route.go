@@ -27,6 +27,8 @@ type request struct {
 	Term      baton.Term       `json:",omitempty"`
 	Ending    *baton.Ending    `json:",omitempty"`
 	Put       *baton.Group     `json:",omitempty"`
+	Server    string           `json:",omitempty"`
+	Address   string           `json:",omitempty"`
 }
 
 // response is what came of it.
@@ -71,6 +73,13 @@ func (s *Store) serve(ctx context.Context, q request) (response, error) {
 		return response{}, r.commit(ctx, q.Op, leasefsm.DeleteGroup{ID: q.Group}, nil).Err
 	case "group", "groups", "history", "index":
 		return r.read(ctx, q)
+	case "add server", "remove server":
+		ctx, cancel := context.WithTimeout(ctx, changeTime)
+		defer cancel()
+		if q.Op == "add server" {
+			return response{}, s.Add(ctx, q.Server, q.Address)
+		}
+		return response{}, s.Remove(ctx, q.Server)
 	}
 	return response{}, &baton.InvalidArgumentError{Field: "operation", Value: q.Op, Want: "one that this version knows"}
 }

@@ -47,6 +47,8 @@ type Store struct {
 	peers     peers
 	admission *admission
 	identity  identity
+	disk      *disk
+	snapshots *snapshots
 	metrics   *metrics
 	feed      *feed.Feed
 	kicks     chan struct{}

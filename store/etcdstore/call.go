@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -77,33 +76,6 @@ func refused(err error) bool {
 	return errors.As(err, &etcd) && etcd.Code() != codes.Unavailable && etcd.Code() != codes.DeadlineExceeded
 }
 
-// ask repeats what changes nothing until it is answered or ctx ends. Each
-// attempt has a part of the time: the client takes members in turn, so the next
-// attempt does not meet the one that hangs.
-func ask[R any](ctx context.Context, s *Store, call func(context.Context) (R, error)) (R, error) {
-	const pause = 20 * time.Millisecond
-	for {
-		attempt, cancel := context.WithTimeout(ctx, s.timeout/4)
-		r, err := call(attempt)
-		cancel()
-		if err == nil || refused(err) {
-			return r, err
-		}
-		select {
-		case <-ctx.Done():
-			return r, err
-		case <-time.After(pause):
-		}
-	}
-}
-
-// commit sends a transaction once. Whether one that failed took effect is not known.
-func (s *Store) commit(ctx context.Context, conditions []clientv3.Cmp, changes []clientv3.Op) (*clientv3.TxnResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout/2)
-	defer cancel()
-	return s.client.Txn(ctx).If(conditions...).Then(changes...).Commit()
-}
-
 // chore runs f apart from the call that wants it done; Close waits for it.
 func (s *Store) chore(f func(ctx context.Context)) {
 	s.mu.Lock()
@@ -116,10 +88,4 @@ func (s *Store) chore(f func(ctx context.Context)) {
 		defer cancel()
 		f(ctx)
 	})
-}
-
-// revoke gives an etcd lease back that nothing depends on. If that fails it
-// runs out by itself.
-func (s *Store) revoke(id clientv3.LeaseID) {
-	s.chore(func(ctx context.Context) { _, _ = s.client.Revoke(ctx, id) })
 }

@@ -60,6 +60,7 @@ func harness(hosts []string, restart func()) storetest.Harness {
 }
 
 func TestConformanceOneMember(t *testing.T) {
+	t.Parallel()
 	members := testserver.StartEtcd(t, 1)
 	storetest.Run(t, harness(endpoints(t, members), func() {
 		members[0].Kill(t)
@@ -68,6 +69,7 @@ func TestConformanceOneMember(t *testing.T) {
 }
 
 func TestConformanceThreeMembers(t *testing.T) {
+	t.Parallel()
 	members := testserver.StartEtcd(t, 3)
 	storetest.Run(t, harness(endpoints(t, members), func() {
 		for _, m := range members { // a rolling restart
@@ -77,6 +79,7 @@ func TestConformanceThreeMembers(t *testing.T) {
 }
 
 func TestConformanceBehindAFaultyNetwork(t *testing.T) {
+	t.Parallel()
 	members := testserver.StartEtcd(t, 1)
 	storetest.RunFaulty(t, harness(endpoints(t, members), nil), 1, 2)
 }

@@ -3,7 +3,6 @@ package etcdstore
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"path"
@@ -20,8 +19,8 @@ import (
 
 // Config says where etcd is. Endpoints or Client is required.
 type Config struct {
-	// Endpoints are addresses of members, "host:2379" or URLs. More than one
-	// lets calls go on while a member is down.
+	// Endpoints are addresses of members, "host:2379" or URLs. With more than one
+	// the store goes on at another member when the one that it uses fails.
 	Endpoints []string
 	// TLS encrypts the connections, and authenticates them if it has certificates.
 	TLS *tls.Config
@@ -69,7 +68,7 @@ var guarantees = baton.Guarantees{
 
 // Store implements baton.Store, Line, Ender, Historian and Registry.
 type Store struct {
-	client  *clientv3.Client
+	members *members
 	owned   bool
 	keys    keys
 	clock   baton.Clock
@@ -109,21 +108,28 @@ func New(cfg Config) (*Store, error) {
 	if cfg.Prefix == "" {
 		cfg.Prefix = DefaultPrefix
 	}
-	s := &Store{client: cfg.Client, keys: keys("/" + strings.Trim(cfg.Prefix, "/")), clock: cfg.Clock, timeout: cfg.Timeout}
-	if s.client == nil {
-		client, err := clientv3.New(clientv3.Config{
-			Endpoints: cfg.Endpoints, TLS: cfg.TLS, Username: cfg.Username, Password: cfg.Password,
-			DialTimeout: cfg.Timeout, DialKeepAliveTime: pingEvery, DialKeepAliveTimeout: pingTimeout, PermitWithoutStream: true,
-			// What fails is told to whoever called.
-			Logger: zap.NewNop(),
-		})
-		if err != nil {
-			return nil, fmt.Errorf("connect to etcd at %s: %w", strings.Join(cfg.Endpoints, ","), kindOf("connect", err))
+	s := &Store{keys: keys("/" + strings.Trim(cfg.Prefix, "/")), clock: cfg.Clock, timeout: cfg.Timeout}
+	if cfg.Client != nil {
+		s.members = given(cfg.Client)
+	} else {
+		var err error
+		if s.members, err = connectTo(slices.Clone(cfg.Endpoints), cfg.connect); err != nil {
+			return nil, kindOf("open etcd store", err)
 		}
-		s.client, s.owned = client, true
+		s.owned = true
 	}
 	s.life, s.end = context.WithCancel(context.Background())
 	return s, nil
+}
+
+// connect makes a client for one member.
+func (c Config) connect(endpoint string) (*clientv3.Client, error) {
+	return clientv3.New(clientv3.Config{
+		Endpoints: []string{endpoint}, TLS: c.TLS, Username: c.Username, Password: c.Password,
+		DialTimeout: c.Timeout / 5, DialKeepAliveTime: pingEvery, DialKeepAliveTimeout: pingTimeout, PermitWithoutStream: true,
+		// What fails is told to whoever called.
+		Logger: zap.NewNop(),
+	})
 }
 
 // Guarantees says what etcd can promise.
@@ -145,8 +151,8 @@ func (s *Store) Close() error {
 	if again || !s.owned {
 		return nil
 	}
-	if err := s.client.Close(); err != nil && !errors.Is(err, context.Canceled) {
-		return fmt.Errorf("close the connection to etcd: %w", err)
+	if err := s.members.close(); err != nil {
+		return fmt.Errorf("close the connections to etcd: %w", err)
 	}
 	return nil
 }

@@ -87,7 +87,7 @@ func (s *Store) refusal(ctx context.Context, st *state, c baton.Candidate) error
 // grant tries to make c the holder of a group that was seen vacant.
 func (s *Store) grant(ctx context.Context, st *state, c baton.Candidate, ttl time.Duration) (lease baton.Lease, granted bool, err error) {
 	sent := s.clock.Now() // the etcd lease cannot begin before
-	fresh, err := s.freshLease(ctx, ttl)
+	fresh, err := s.newLease(ctx, int64((ttl+time.Second-1)/time.Second))
 	if err != nil {
 		return baton.Lease{}, false, err
 	}
@@ -128,13 +128,6 @@ func (s *Store) grant(ctx context.Context, st *state, c baton.Candidate, ttl tim
 	lease = next.Holder.lease(st.group)
 	lease.Remaining = max(0, lease.TTL-(s.clock.Now()-sent))
 	return lease, true, nil
-}
-
-func (s *Store) freshLease(ctx context.Context, ttl time.Duration) (*clientv3.LeaseGrantResponse, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.timeout/2)
-	defer cancel()
-	seconds := int64((ttl + time.Second - 1) / time.Second)
-	return s.client.Grant(ctx, seconds)
 }
 
 // Release ends exactly this leadership.
@@ -255,8 +248,8 @@ type left struct {
 }
 
 func (s *Store) left(ctx context.Context, h *holder) (left, error) {
-	resp, err := ask(ctx, s, func(ctx context.Context) (*clientv3.LeaseTimeToLiveResponse, error) {
-		return s.client.TimeToLive(ctx, clientv3.LeaseID(h.Lease))
+	resp, err := ask(ctx, s, func(ctx context.Context, c *clientv3.Client) (*clientv3.LeaseTimeToLiveResponse, error) {
+		return c.TimeToLive(ctx, clientv3.LeaseID(h.Lease))
 	})
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return left{}, nil // it was there a moment ago

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"baton"
@@ -102,8 +103,12 @@ func (s *Store) await(ctx context.Context, group string, c baton.Candidate) erro
 		return err
 	}
 	// The watch begins at the first look, so it misses nothing.
-	vacancies, stop := s.stream(ctx, s.keys.bound(group), clientv3.WithRev(st.revision+1), clientv3.WithFilterPut())
-	defer func() { stop() }()
+	vacancies := s.stream(ctx, s.keys.bound(group), clientv3.WithRev(st.revision+1), clientv3.WithFilterPut())
+	defer func() { vacancies.stop() }()
+	again := func() {
+		vacancies.stop()
+		vacancies = s.stream(ctx, s.keys.bound(group), clientv3.WithRev(st.revision+1), clientv3.WithFilterPut())
+	}
 	sign := time.NewTicker(signEvery)
 	defer sign.Stop()
 	for {
@@ -117,25 +122,28 @@ func (s *Store) await(ctx context.Context, group string, c baton.Candidate) erro
 			}
 			continue
 		}
-		called, again := w.turn(st, time.Now())
+		called, later := w.turn(st, time.Now())
 		if called {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case resp, ok := <-vacancies:
+		case resp, ok := <-vacancies.C:
 			if !ok || resp.Err() != nil {
-				stop()
-				if err := pause(ctx, signEvery); err != nil {
+				// No leader, or a revision that was compacted: a look tells what matters.
+				if err := pause(ctx, turnKept/10); err != nil {
 					return err
 				}
-				vacancies, stop = s.stream(ctx, s.keys.bound(group), clientv3.WithFilterPut())
+				again()
 			}
-		case <-again:
+		case <-later:
 		case <-sign.C:
 			if err := w.showLife(ctx); err != nil {
 				return err
+			}
+			if !s.members.uses(vacancies.at) {
+				again()
 			}
 		}
 	}
@@ -188,20 +196,22 @@ func (w *waiter) turn(st *state, now time.Time) (called bool, again <-chan time.
 func (w *waiter) takePlace(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, w.s.timeout)
 	defer cancel()
-	granted, err := w.s.client.Grant(ctx, placeKept)
+	granted, err := w.s.newLease(ctx, placeKept)
 	if err != nil {
 		return err
 	}
 	w.lease = granted.ID
-	_, err = w.s.client.Put(ctx, w.s.keys.place(w.group, w.c), "", clientv3.WithLease(granted.ID))
+	_, err = w.s.commit(ctx, nil, []clientv3.Op{
+		clientv3.OpPut(w.s.keys.place(w.group, w.c), "", clientv3.WithLease(granted.ID)),
+	})
 	return err
 }
 
 func (w *waiter) showLife(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, w.s.timeout)
 	defer cancel()
-	_, err := ask(ctx, w.s, func(ctx context.Context) (*clientv3.LeaseKeepAliveResponse, error) {
-		return w.s.client.KeepAliveOnce(ctx, w.lease)
+	_, err := ask(ctx, w.s, func(ctx context.Context, c *clientv3.Client) (*pb.LeaseKeepAliveResponse, error) {
+		return keepAliveOnce(ctx, c, w.lease)
 	})
 	if refused(err) {
 		return nil // the place is gone, and the next look finds that out

@@ -26,11 +26,7 @@ func (s *Store) History(ctx context.Context, group string) ([]baton.PastTerm, er
 	if _, err := s.load(bounded, group, false); err != nil { // writes down an expiry that nobody saw
 		return nil, s.fail(ctx, "history", err)
 	}
-	resp, err := ask(bounded, s, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return s.client.Txn(ctx).Then(
-			clientv3.OpGet(s.keys.past(group), clientv3.WithPrefix()), clientv3.OpGet(s.keys.record(group)),
-		).Commit()
-	})
+	resp, err := s.readTogether(bounded, clientv3.OpGet(s.keys.past(group), clientv3.WithPrefix()), clientv3.OpGet(s.keys.record(group)))
 	if err != nil {
 		return nil, s.fail(ctx, "history", err)
 	}
@@ -86,9 +82,7 @@ func (s *Store) Group(ctx context.Context, id string) (baton.Group, error) {
 	}
 	bounded, cancel := s.begin(ctx, s.timeout)
 	defer cancel()
-	resp, err := ask(bounded, s, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return s.client.Txn(ctx).Then(clientv3.OpGet(s.keys.policy(id)), clientv3.OpGet(s.keys.term(id))).Commit()
-	})
+	resp, err := s.readTogether(bounded, clientv3.OpGet(s.keys.policy(id)), clientv3.OpGet(s.keys.term(id)))
 	if err != nil {
 		return baton.Group{}, s.fail(ctx, "group", err)
 	}
@@ -150,15 +144,13 @@ func (s *Store) DeleteGroup(ctx context.Context, id string) error {
 }
 
 func (s *Store) deleteGroup(ctx context.Context, id string) (done bool, err error) {
-	registered, err := ask(ctx, s, func(ctx context.Context) (*clientv3.GetResponse, error) {
-		return s.client.Get(ctx, s.keys.policy(id))
-	})
+	registered, err := s.readTogether(ctx, clientv3.OpGet(s.keys.policy(id)))
 	if err != nil {
 		return false, err
 	}
 	version := int64(0)
-	if len(registered.Kvs) > 0 {
-		version = registered.Kvs[0].ModRevision
+	for _, kv := range registered.Responses[0].GetResponseRange().Kvs {
+		version = kv.ModRevision
 	}
 	st, err := s.load(ctx, id, false)
 	switch {
@@ -196,12 +188,9 @@ func (s *Store) deleteGroup(ctx context.Context, id string) (done bool, err erro
 func (s *Store) Groups(ctx context.Context) ([]baton.Group, error) {
 	bounded, cancel := s.begin(ctx, s.timeout)
 	defer cancel()
-	resp, err := ask(bounded, s, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return s.client.Txn(ctx).Then(
-			clientv3.OpGet(s.keys.terms(), clientv3.WithPrefix(), clientv3.WithKeysOnly()),
-			clientv3.OpGet(s.keys.policies(), clientv3.WithPrefix()),
-		).Commit()
-	})
+	resp, err := s.readTogether(bounded,
+		clientv3.OpGet(s.keys.terms(), clientv3.WithPrefix(), clientv3.WithKeysOnly()),
+		clientv3.OpGet(s.keys.policies(), clientv3.WithPrefix()))
 	if err != nil {
 		return nil, s.fail(ctx, "groups", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -67,9 +68,9 @@ func (s *Store) renew(ctx context.Context, st *state, id baton.LeaseID) (baton.L
 // confirmed; after is then what was read, nil if nothing was.
 func (s *Store) keepAlive(ctx context.Context, h *holder, id baton.LeaseID) (baton.Lease, *state, error) {
 	var sent time.Duration
-	alive, err := ask(ctx, s, func(ctx context.Context) (*clientv3.LeaseKeepAliveResponse, error) {
-		sent = s.clock.Now() // before the first of what the client may send in this attempt
-		return s.client.KeepAliveOnce(ctx, clientv3.LeaseID(h.Lease))
+	alive, err := ask(ctx, s, func(ctx context.Context, c *clientv3.Client) (*pb.LeaseKeepAliveResponse, error) {
+		sent = s.clock.Now() // before this very attempt
+		return keepAliveOnce(ctx, c, clientv3.LeaseID(h.Lease))
 	})
 	missing := errors.Is(err, rpctypes.ErrLeaseNotFound)
 	if err != nil && !missing {
@@ -82,7 +83,7 @@ func (s *Store) keepAlive(ctx context.Context, h *holder, id baton.LeaseID) (bat
 	switch {
 	case missing && after.leads(id) && after.record.Holder.Lease == h.Lease:
 		return baton.Lease{}, nil, errNotFound
-	case missing, !after.leads(id), after.record.Holder.Lease != h.Lease, after.raftTerm != alive.RaftTerm:
+	case missing, !after.leads(id), after.record.Holder.Lease != h.Lease, after.raftTerm != alive.Header.RaftTerm:
 		return baton.Lease{}, after, errConfirm
 	}
 	lease := after.lease()

@@ -119,9 +119,7 @@ func (s *Store) read(ctx context.Context, group string, withLine bool) (*state, 
 		ops = append(ops, clientv3.OpGet(s.keys.line(group), clientv3.WithPrefix(), clientv3.WithKeysOnly(),
 			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)))
 	}
-	resp, err := ask(ctx, s, func(ctx context.Context) (*clientv3.TxnResponse, error) {
-		return s.client.Txn(ctx).Then(ops...).Commit()
-	})
+	resp, err := s.readTogether(ctx, ops...)
 	if err != nil {
 		return nil, err
 	}

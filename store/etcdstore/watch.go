@@ -55,24 +55,27 @@ func (w *watch) run(ctx context.Context, after baton.Cursor) error {
 	if err := w.start(ctx, after); err != nil {
 		return err
 	}
-	events, stop := w.open(ctx)
-	defer func() { stop() }()
+	events := w.open(ctx)
+	defer func() { events.stop() }()
+	again := func() {
+		events.stop()
+		events = w.open(ctx)
+	}
 	probe := time.NewTicker(probeEvery)
 	defer probe.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case resp, ok := <-events:
+		case resp, ok := <-events.C:
 			switch {
 			case !ok:
 				return errors.New("etcd ended the watch")
 			case errors.Is(resp.Err(), rpctypes.ErrCompacted):
-				stop()
 				if err := w.resync(ctx); err != nil {
 					return err
 				}
-				events, stop = w.open(ctx)
+				again()
 				continue
 			case resp.Err() != nil:
 				return resp.Err()
@@ -84,11 +87,14 @@ func (w *watch) run(ctx context.Context, after baton.Cursor) error {
 			if err := w.probe(ctx); err != nil {
 				return err
 			}
+			if !w.s.members.uses(events.at) {
+				again()
+			}
 		}
 	}
 }
 
-func (w *watch) open(ctx context.Context) (<-chan clientv3.WatchResponse, func()) {
+func (w *watch) open(ctx context.Context) *stream {
 	return w.s.stream(ctx, w.s.keys.lease(w.group), clientv3.WithPrefix(), clientv3.WithRev(w.seen.revision+1))
 }
 
@@ -135,8 +141,8 @@ func (w *watch) load(ctx context.Context) (*state, error) {
 func (w *watch) readAt(ctx context.Context, revision int64, cluster uint64) (*state, error) {
 	ctx, cancel := context.WithTimeout(ctx, w.s.timeout)
 	defer cancel()
-	resp, err := ask(ctx, w.s, func(ctx context.Context) (*clientv3.GetResponse, error) {
-		return w.s.client.Get(ctx, w.s.keys.lease(w.group), clientv3.WithPrefix(), clientv3.WithRev(revision))
+	resp, err := ask(ctx, w.s, func(ctx context.Context, c *clientv3.Client) (*clientv3.GetResponse, error) {
+		return c.Get(ctx, w.s.keys.lease(w.group), clientv3.WithPrefix(), clientv3.WithRev(revision))
 	})
 	if err != nil {
 		return nil, err
@@ -264,25 +270,4 @@ func parseCursor(c baton.Cursor) (place uint64, revision int64, ok bool) {
 	}
 	revision, err = strconv.ParseInt(tail, 10, 64)
 	return place, revision, err == nil && revision > 0
-}
-
-// stream is a watch of etcd that can be left at any moment: the client's own
-// call to begin one blocks for as long as no member answers. It ends with an
-// error when the member that serves it is without a leader.
-func (s *Store) stream(ctx context.Context, key string, opts ...clientv3.OpOption) (<-chan clientv3.WatchResponse, func()) {
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
-	out := make(chan clientv3.WatchResponse)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		defer close(out)
-		for resp := range s.client.Watch(ctx, key, opts...) {
-			select {
-			case out <- resp:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}()
-	return out, func() { cancel(); <-done }
 }

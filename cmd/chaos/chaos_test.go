@@ -241,6 +241,10 @@ func TestStrangersAreNotTouched(t *testing.T) {
 	if err := stranger.Process.Signal(syscall.Signal(0)); err != nil {
 		t.Errorf("the stranger: %v", err)
 	}
+	status, said := runChaos(t, "status", "--fleet", f.path)
+	if token := strconv.FormatUint(uint64(leader.FenceToken), 10); status != 0 || !strings.Contains(said, token) || strings.Count(said, "follower") != 2 {
+		t.Errorf("chaos status: exit status %d:\n%s", status, said)
+	}
 	if after := f.settled(); after.FenceToken != leader.FenceToken {
 		t.Errorf("the leader changed: %+v", after)
 	}
@@ -269,13 +273,14 @@ func TestUsage(t *testing.T) {
 		{"partition-leader --fleet FLEET", 2, "--secs must be positive"},
 		{"partition-leader --fleet FLEET --secs=1 --direction=up", 2, `--direction is "up"`},
 		{"slow-leader --fleet FLEET --secs=1", 2, "--delay-ms must be positive"},
+		{"status --fleet FLEET -o json", 3, "0 of 1 answered"},
 		{"proxy --fleet FLEET", 2, "names no address for the proxy"},
 	} {
 		status, said := runChaos(t, strings.Fields(strings.ReplaceAll(tt.args, "FLEET", path))...)
 		if status != tt.status || !strings.Contains(said, tt.says) {
 			t.Errorf("chaos %s: exit status %d, want %d and %q:\n%s", tt.args, status, tt.status, tt.says, said)
 		}
-		if status != 0 && strings.Count(said, "\n") != 1 {
+		if status == 2 && strings.Count(said, "\n") != 1 {
 			t.Errorf("chaos %s: more than one line:\n%s", tt.args, said)
 		}
 	}

@@ -39,11 +39,12 @@ usage: chaos kill-leader [flags]                        kill -9
        chaos partition-leader --secs=S [flags]          cuts it off from its backend, and heals that
        chaos slow-leader --delay-ms=N --secs=S [flags]  delays what it and its backend say
        chaos proxy [flags]                              runs the proxy that the last two need
+       chaos status [flags]                             harms nobody: who leads?
 
 It touches only processes that the fleet file names, after checking that they are
 its nodes. Ctrl-C undoes what can be undone.
 
-Exit status: 0 done, and somebody leads; 1 failed; 2 bad usage; 3 nobody leads, nothing
+Exit status: 0 done, and somebody leads; 1 failed; 2 bad usage; 3 nobody led, nothing
 done; 4 done, and nobody was seen to lead in time; 130 interrupted.
 
 flags:
@@ -177,10 +178,13 @@ func exitStatus(ctx context.Context, err error) int {
 func run(ctx context.Context, name string, args []string, stdout io.Writer) error {
 	var o options
 	flags := newFlags(&o)
-	if name == "proxy" {
+	if name == "proxy" || name == "status" {
 		f, err := prepare(flags, &o, args)
 		if err != nil {
 			return err
+		}
+		if name == "status" {
+			return showStatus(ctx, f, o, stdout)
 		}
 		return serveProxy(ctx, f, stdout)
 	}

@@ -1,0 +1,52 @@
+package chaos
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"text/tabwriter"
+
+	"baton/internal/fleet"
+)
+
+// showStatus prints what all nodes say of themselves. Nobody leading is an error.
+func showStatus(ctx context.Context, f *fleet.File, o options, stdout io.Writer) error {
+	transport := &http.Transport{}
+	defer transport.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	statuses := f.Statuses(ctx, &http.Client{Transport: transport})
+	if o.output == "json" {
+		enc := json.NewEncoder(stdout)
+		enc.SetIndent("", "  ")
+		if err := enc.Encode(statuses); err != nil {
+			return err
+		}
+	} else if err := table(stdout, f, statuses); err != nil {
+		return err
+	}
+	if len(fleet.Claims(statuses)) == 0 {
+		return fmt.Errorf("%w: %d of %d answered", errNoLeader, len(statuses), len(f.Nodes))
+	}
+	return nil
+}
+
+func table(stdout io.Writer, f *fleet.File, statuses map[string]fleet.Status) error {
+	w := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', 0)
+	_, _ = fmt.Fprintln(w, "NODE\tROLE\tTOKEN\tTRUSTED FOR\tREFUSED\tPROCESS") // Flush tells
+	for _, n := range f.Nodes {
+		s, ok := statuses[n.ID]
+		if !ok {
+			_, _ = fmt.Fprintf(w, "%s\tno answer\t-\t-\t-\t-\n", n.ID)
+			continue
+		}
+		token, left := "-", "-"
+		if s.Role == fleet.RoleLeader {
+			token, left = fmt.Sprint(s.FenceToken), fmt.Sprintf("%d ms", s.LeaseTTLRemainingMS)
+		}
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\n", n.ID, s.Role, token, left, s.WritesRefused, s.PID)
+	}
+	return w.Flush()
+}

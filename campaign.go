@@ -17,8 +17,10 @@ type campaign struct {
 	pause *backoff
 	// unsure: a request was sent whose outcome is not known; the group may be ours.
 	unsure bool
-	twin   twin
-	state  *groupState // without a line: what a watch tells
+	// pending is the request that was under way when the campaign was called off.
+	pending *request
+	twin    twin
+	state   *groupState // without a line: what a watch tells
 }
 
 func (e *LeaseElector) newCampaign() *campaign {
@@ -63,10 +65,14 @@ func (k *campaign) ask(ctx context.Context) (*Leadership, error) {
 	e := k.e
 	unsureBefore := k.unsure
 	k.unsure = true
-	reqCtx, cancel := withTimeout(ctx, e.cfg.Clock, e.cfg.TTL-e.cfg.Margin-e.cfg.StopGrace)
-	sent := e.cfg.Clock.Now()
-	lease, err := e.store.Acquire(reqCtx, e.cfg.Group, k.c, e.cfg.TTL)
-	cancel()
+	r := k.send(ctx)
+	select {
+	case <-r.answered:
+	case <-ctx.Done():
+		k.pending = r
+		return nil, ctx.Err()
+	}
+	lease, sent, err := r.lease, r.sent, r.err
 
 	var held *HeldError
 	var conflict *ConflictError
@@ -107,6 +113,29 @@ func (k *campaign) ask(ctx context.Context) (*Leadership, error) {
 		e.log.Warn("campaign: the store did not answer; asking again", "err", err)
 		return nil, k.pauseFor(ctx, err)
 	}
+}
+
+// request is one Acquire. It goes on when the campaign is called off: cutting it short
+// would not take it back, and nobody would hear what became of it.
+type request struct {
+	cancel   context.CancelFunc
+	answered chan struct{} // closed when the rest is filled in
+	sent     time.Duration
+	lease    Lease
+	err      error
+}
+
+func (k *campaign) send(ctx context.Context) *request {
+	e, c := k.e, k.c
+	ctx, cancel := withTimeout(context.WithoutCancel(ctx), e.cfg.Clock, e.cfg.TTL-e.cfg.Margin-e.cfg.StopGrace)
+	r := &request{cancel: cancel, answered: make(chan struct{})}
+	e.owned.Go(func() {
+		defer close(r.answered)
+		defer cancel()
+		r.sent = e.cfg.Clock.Now()
+		r.lease, r.err = e.store.Acquire(ctx, e.cfg.Group, c, e.cfg.TTL)
+	})
+	return r
 }
 
 // pauseFor backs off, and at least for as long as the store asked for.
@@ -262,10 +291,17 @@ func (k *campaign) giveUp() {
 	if !k.unsure {
 		return
 	}
-	e, c := k.e, k.c
+	e, c, pending := k.e, k.c, k.pending
 	e.owned.Go(func() {
 		ctx, cancel := withTimeout(context.Background(), e.cfg.Clock, e.cleanUpTime())
 		defer cancel()
+		if pending != nil {
+			select {
+			case <-pending.answered:
+			case <-ctx.Done():
+				pending.cancel()
+			}
+		}
 		pause := e.newBackoff()
 		for {
 			lease, err := e.store.Get(ctx, e.cfg.Group)

@@ -3,6 +3,7 @@ package baton_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -165,6 +166,60 @@ func TestCalledOffCampaignInsists(t *testing.T) {
 		if err := e.Close(); err != nil {
 			t.Fatal(err)
 		}
+		if lease := get(t, mem); lease.Held() || lease.Term != 1 {
+			t.Fatalf("left behind: %+v", lease)
+		}
+	})
+}
+
+// overtaken is a store whose requests take a moment to arrive, and arrive whether their callers wait or not.
+type overtaken struct {
+	baton.Store
+	arrives time.Duration
+	sent    chan struct{}
+	inAir   sync.WaitGroup
+}
+
+func (s *overtaken) Acquire(ctx context.Context, group string, c baton.Candidate, ttl time.Duration) (baton.Lease, error) {
+	granted := make(chan baton.Lease, 1)
+	s.inAir.Go(func() {
+		time.Sleep(s.arrives)
+		if lease, err := s.Store.Acquire(context.WithoutCancel(ctx), group, c, ttl); err == nil {
+			granted <- lease
+		}
+	})
+	close(s.sent)
+	select {
+	case lease := <-granted:
+		return lease, nil
+	case <-ctx.Done():
+		return baton.Lease{}, ctx.Err()
+	}
+}
+
+// Called off while its request is on the way: looking whether it won must not overtake the request.
+func TestCalledOffCampaignWaitsForItsRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := &jumpClock{}
+		mem := newMem(t, clock)
+		store := &overtaken{Store: mem, arrives: 100 * time.Millisecond, sent: make(chan struct{})}
+		e := newElector(t, store, "a", clock)
+		ctx, cancel := context.WithCancel(t.Context())
+		called := clock.Now()
+		go func() {
+			<-store.sent
+			cancel()
+		}()
+		if _, err := e.Campaign(ctx); !errors.Is(err, context.Canceled) {
+			t.Fatalf("got %v", err)
+		}
+		if waited := clock.Now() - called; waited > 0 {
+			t.Errorf("the caller waited %v", waited)
+		}
+		if err := e.Close(); err != nil {
+			t.Fatal(err)
+		}
+		store.inAir.Wait()
 		if lease := get(t, mem); lease.Held() || lease.Term != 1 {
 			t.Fatalf("left behind: %+v", lease)
 		}

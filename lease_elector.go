@@ -136,7 +136,7 @@ func (e *LeaseElector) isMine(instance string) bool {
 func (e *LeaseElector) cleanUpTime() time.Duration { return min(e.cfg.TTL/2, 5*time.Second) }
 
 // Close resigns what is led and ends what waits. Work that Run called is asked
-// to stop, and waited for as long as its lease is good.
+// to stop, and waited for as long as its lease is good, so it does not call Close itself.
 func (e *LeaseElector) Close() error {
 	e.mu.Lock()
 	e.closed = true

@@ -106,6 +106,7 @@ func TestViolationsAreSeen(t *testing.T) {
 		{"the protected resource uses a store", pkg{ImportPath: "baton/fenced", Imports: []string{"baton/store/memstore"}}, "the other way"},
 		{"a program uses the lab", pkg{ImportPath: "baton/cmd/node", Imports: []string{"baton/lab/pause"}}, "imports the lab"},
 		{"the lab's program uses the lab", pkg{ImportPath: "baton/cmd/lab", Imports: []string{"baton/lab/pause"}}, ""},
+		{"an experiment uses the lab", pkg{ImportPath: "baton/lab/pause", Imports: []string{"baton/lab", "baton/internal/fleet"}}, ""},
 		{"a test uses the lab", pkg{ImportPath: "baton/server", TestImports: []string{"baton/lab"}}, "imports the lab"},
 		{"a part that nobody has thought of", pkg{ImportPath: "baton/misc"}, "no rule"},
 	}

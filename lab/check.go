@@ -1,0 +1,291 @@
+package lab
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"baton"
+	"baton/internal/fleet"
+)
+
+// Kind is what it means that a check fails.
+type Kind string
+
+const (
+	// Safety: something happened that must never happen.
+	Safety Kind = "safety"
+	// Shown: what the experiment is there to show did not happen, so that the
+	// other checks prove nothing.
+	Shown Kind = "shown"
+	// Target: it took longer than hoped.
+	Target Kind = "target"
+)
+
+// Check judges a record.
+type Check struct {
+	Name string
+	Kind Kind
+	// Judge says whether all is well, and what was seen.
+	Judge func(r *Record) (ok bool, saw string)
+}
+
+// Verdict is what a check said.
+type Verdict struct {
+	Name string `json:"name"`
+	Kind Kind   `json:"kind"`
+	OK   bool   `json:"ok"`
+	Saw  string `json:"saw"`
+}
+
+func (r *Record) judge() []Verdict {
+	var all []Verdict
+	for _, c := range r.Arm.Checks {
+		v := Verdict{Name: c.Name, Kind: c.Kind}
+		v.OK, v.Saw = c.Judge(r)
+		all = append(all, v)
+	}
+	return all
+}
+
+// Fenced are the checks that every arm with fencing passes, whatever else goes wrong.
+func Fenced() []Check {
+	return []Check{Audited, Recounted, OneByEffect, AllStaleRefused, NumbersOnce, NothingLost}
+}
+
+// Audited: the resource's own SQL, with lag() over accepted writes, finds no step down.
+var Audited = Check{"audit: SQL lag() finds no step down", Safety, func(r *Record) (bool, string) {
+	a := r.Audit
+	return a.OK && a.TermsFell == 0 && a.SeqsFell == 0 && a.Duplicates == 0,
+		fmt.Sprintf("%d accepted writes: %d terms fell, %d numbers did not rise, %d given out twice", a.Writes, a.TermsFell, a.SeqsFell, a.Duplicates)
+}}
+
+// Recounted: the same by the lab's own count of the list of writes, and over
+// all resources together.
+var Recounted = Check{"recount: terms never fall, numbers strictly rise", Safety, func(r *Record) (bool, string) {
+	d := r.damage()
+	return d == damage{}, d.String()
+}}
+
+// damage is what is wrong with the list of accepted writes.
+type damage struct {
+	terms, seqs, twice int64
+}
+
+func (d damage) String() string {
+	return fmt.Sprintf("%d terms fell, %d numbers did not rise, %d given out twice", d.terms, d.seqs, d.twice)
+}
+
+func (r *Record) damage() damage {
+	var (
+		d       damage
+		highest baton.Term
+		holder  = map[baton.Term]string{}
+		last    = map[string]int64{}
+		used    = map[string]map[int64]bool{}
+	)
+	for _, w := range r.Writes {
+		if w.Term < highest || holder[w.Term] != "" && holder[w.Term] != w.Instance {
+			d.terms++
+		}
+		highest = max(highest, w.Term)
+		holder[w.Term] = w.Instance
+		if w.Seq-w.Count+1 <= last[w.Resource] {
+			d.seqs++
+		}
+		last[w.Resource] = w.Seq
+		if used[w.Resource] == nil {
+			used[w.Resource] = map[int64]bool{}
+		}
+		for n := w.Seq - w.Count + 1; n <= w.Seq; n++ {
+			if used[w.Resource][n] {
+				d.twice++
+			}
+			used[w.Resource][n] = true
+		}
+	}
+	return d
+}
+
+// OneByEffect: between any two accepted writes of one leadership there is none of another.
+var OneByEffect = Check{"leaders_acting by effect is at most 1", Safety, func(r *Record) (bool, string) {
+	n := r.actingAtOnce()
+	return n == 1, fmt.Sprintf("at most %d, of %d leaderships", n, len(r.Effect()))
+}}
+
+// OneByBelief: the times in which nodes acted do not overlap.
+var OneByBelief = Check{"leaders_acting by belief is at most 1", Safety, func(r *Record) (bool, string) {
+	found := overlaps(r.Belief())
+	if len(found) == 0 {
+		return true, fmt.Sprintf("%d acting intervals, none overlap", len(r.Belief()))
+	}
+	return false, describe(found)
+}}
+
+// TwoByBelief: two nodes thought that they lead, at once.
+var TwoByBelief = Check{"two nodes acted at once, by their belief", Shown, func(r *Record) (bool, string) {
+	found := overlaps(r.Belief())
+	if len(found) == 0 {
+		return false, "no acting intervals overlap"
+	}
+	return true, describe(found)
+}}
+
+func describe(found []Overlap) string {
+	o := found[0]
+	return fmt.Sprintf("%d overlaps, %v in all; first %s (term %d) and %s (term %d) for %v",
+		len(found), total(found).Round(time.Millisecond), o.First.Node, o.First.Term, o.Second.Node, o.Second.Term, time.Duration(o.Nanos).Round(time.Millisecond/10))
+}
+
+// AllStaleRefused: of the writes that came after one of a later leadership none
+// was accepted, and what nodes say was refused the resource has logged, with its token.
+var AllStaleRefused = Check{"100% of stale writes refused", Safety, func(r *Record) (bool, string) {
+	stale := r.Stale()
+	accepted := r.damage().terms
+	var missing int
+	for _, e := range r.Events {
+		logged := slices.ContainsFunc(r.Refused, func(f Refusal) bool {
+			return f.Term == e.Term && f.Resource == e.Resource && strings.HasSuffix(f.Token, "/"+e.Instance)
+		})
+		if e.Type == fleet.WriteRefused && !logged {
+			missing++
+		}
+	}
+	saw := fmt.Sprintf("%d of %d refused", len(stale), int64(len(stale))+accepted)
+	if missing > 0 {
+		saw += fmt.Sprintf("; %d refusals that nodes logged are not in the resource's log", missing)
+	}
+	return accepted == 0 && missing == 0, saw
+}}
+
+// StaleSent: at least so many stale writes reached the resource and were refused.
+func StaleSent(least int) Check {
+	return Check{"a stale leader did write, and its token was refused", Shown, func(r *Record) (bool, string) {
+		stale := r.Stale()
+		if len(stale) < least {
+			return false, fmt.Sprintf("%d stale writes reached the resource, want %d", len(stale), least)
+		}
+		first := stale[0]
+		return true, fmt.Sprintf("%d refused; first: %s with token %s, held by %s", len(stale), first.Resource, first.Token, first.HeldBy)
+	}}
+}
+
+// NoneStale: no stale write was even sent: the leaders stopped in time.
+var NoneStale = Check{"no stale write was sent", Safety, func(r *Record) (bool, string) {
+	return len(r.Stale()) == 0, fmt.Sprintf("%d reached the resource", len(r.Stale()))
+}}
+
+// NumbersOnce: no number was given to two clients, and whoever asked after
+// another was answered got a higher one.
+var NumbersOnce = Check{"clients: every number once, and rising", Safety, func(r *Record) (bool, string) {
+	twice, fell := r.misgiven()
+	return twice == 0 && fell == 0, fmt.Sprintf("%d numbers given to clients: %d twice, %d lower than one answered before", len(r.Answers), twice, fell)
+}}
+
+// misgiven counts what clients can see to be wrong. Answers are in the order
+// in which they came.
+func (r *Record) misgiven() (twice, fell int) {
+	seen := map[int64]bool{}
+	for _, a := range r.Answers {
+		if seen[a.Seq] {
+			twice++
+		}
+		seen[a.Seq] = true
+	}
+	// highest[i] is the highest number among the first i answers.
+	highest := make([]int64, len(r.Answers)+1)
+	for i, a := range r.Answers {
+		highest[i+1] = max(highest[i], a.Seq)
+	}
+	for _, a := range r.Answers {
+		before, _ := slices.BinarySearchFunc(r.Answers, a.Sent, func(b Answer, sent int64) int {
+			if b.Received < sent {
+				return -1
+			}
+			return 1
+		})
+		if highest[before] >= a.Seq {
+			fell++
+		}
+	}
+	return twice, fell
+}
+
+// NothingLost: what nodes were told is accepted, and the numbers that clients
+// were given, are on the resource's record under the same token.
+var NothingLost = Check{"everything acknowledged is on record", Safety, func(r *Record) (bool, string) {
+	type written struct {
+		resource string
+		term     baton.Term
+		seq      int64
+	}
+	record := map[written]bool{}
+	covered := map[int64]baton.Term{}
+	for _, w := range r.Writes {
+		record[written{w.Resource, w.Term, w.Seq}] = true
+		if w.Resource == resources[1] {
+			for n := w.Seq - w.Count + 1; n <= w.Seq; n++ {
+				covered[n] = w.Term
+			}
+		}
+	}
+	var acknowledged, lost int
+	for _, e := range r.Events {
+		if e.Type == fleet.WriteAccepted {
+			acknowledged++
+			if !record[written{e.Resource, e.Term, e.Seq}] {
+				lost++
+			}
+		}
+	}
+	for _, a := range r.Answers {
+		if covered[a.Seq] != a.Token {
+			lost++
+		}
+	}
+	return lost == 0 && acknowledged > 0, fmt.Sprintf("%d writes and %d numbers acknowledged, %d not on record", acknowledged, len(r.Answers), lost)
+}}
+
+// FailedOver: after each fault another leadership wrote.
+var FailedOver = Check{"after every fault another leadership wrote", Shown, func(r *Record) (bool, string) {
+	var after int
+	all := r.Failovers()
+	for _, f := range r.Faults {
+		if slices.ContainsFunc(all, func(o Failover) bool { return o.From == f.Term }) {
+			after++
+		}
+	}
+	return after == len(r.Faults) && after > 0, fmt.Sprintf("after %d of %d faults", after, len(r.Faults))
+}}
+
+// OnlyKilled: no node ended that was not killed.
+var OnlyKilled = Check{"no node ended by itself", Safety, func(r *Record) (bool, string) {
+	var others []string
+	for _, x := range r.Exits {
+		if !x.Killed {
+			others = append(others, x.Node)
+		}
+	}
+	return len(others) == 0, fmt.Sprintf("%d killed, %d ended by themselves %v", len(r.Exits)-len(others), len(others), others)
+}}
+
+// Damaged: without fencing writes of the past were accepted.
+var Damaged = Check{"without fencing the damage is there", Shown, func(r *Record) (bool, string) {
+	d := r.damage()
+	twice, fell := r.misgiven()
+	return d.seqs > 0 || d.twice > 0, fmt.Sprintf("%v; clients were given %d numbers twice and %d lower ones", d, twice, fell)
+}}
+
+// Beyond: the next leader's first write came at most so long after the lease's own end.
+func Beyond(limit time.Duration) Check {
+	return Check{fmt.Sprintf("failover at most %v beyond the lease's end", limit), Target, func(r *Record) (bool, string) {
+		var worst float64
+		for _, f := range r.Failovers() {
+			if f.Fault != "" {
+				worst = max(worst, f.BeyondLeaseMS)
+			}
+		}
+		return worst <= millis(int64(limit)), fmt.Sprintf("worst %.0f ms", worst)
+	}}
+}

@@ -1,0 +1,30 @@
+// Package lab runs experiments on fleets of real processes: it starts them,
+// loads them, harms them, and checks what came of it.
+//
+// # How an experiment runs
+//
+// An [Experiment] has a question and a few arms. An [Arm] is a fleet, a script
+// of what is done to it, and the checks of its record. For each arm the frame
+// starts nodes, a protected resource and a proxy between nodes and backend, all
+// as processes, drives a bounded load of requests for numbers, lets the script
+// harm the leader with baton/cmd/chaos, and collects a [Record]: what the nodes
+// logged, what the resource accepted and refused, what clients were given. All
+// times in it are readings of one clock, that of baton/internal/fleet.
+//
+// # What is checked
+//
+// Leaders are counted in two ways. By belief a node leads while its work goes
+// on, as it logged itself. By effect a leadership leads from its first accepted
+// write to its last. The second must never be more than one. The first may be,
+// after a pause that no program can notice in time: then the resource refuses.
+//
+// What a run cannot know it does not claim: the stamps of accepted writes are
+// in milliseconds, so the order of writes is taken from the resource's own
+// numbering, never from stamps.
+//
+// # Seeds
+//
+// The seed decides all that the lab decides: which node has which clock skew and
+// when, between two renewals, a fault strikes. The scheduling of processes is
+// the machine's.
+package lab

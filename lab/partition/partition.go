@@ -1,0 +1,97 @@
+// Package partition asks what a leader does that is cut off from the backend,
+// but not from its clients and the resource.
+package partition
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"baton/lab"
+)
+
+// Experiment is number 3.
+var Experiment = lab.Experiment{
+	Number:   3,
+	Name:     "partition",
+	Question: "The leader is cut off from the backend and goes on serving. Do two nodes act at once, and what does the resource let in?",
+	Arms:     arms,
+	Findings: findings,
+}
+
+func arms(s lab.Setting) []lab.Arm {
+	return []lab.Arm{sound(s), Lingering(s)}
+}
+
+const (
+	soundName     = "sound leader"
+	lingeringName = "lingering leader"
+)
+
+// sound: leaders as they should be. That answers come late before the cut is
+// what tells trust from the send from trust from the receipt.
+func sound(s lab.Setting) lab.Arm {
+	ttl := s.Profile.TTL
+	return lab.Arm{
+		Name: soundName, Says: "First the backend's answers come late, then the leader is cut off, both ways. It stops before its lease ends.",
+		TTL: ttl, Broken: s.Broken, Takes: time.Duration(s.Profile.Repeats)*(4*ttl) + 3*time.Second,
+		Script: func(ctx context.Context, f *lab.Stage) error {
+			return repeat(ctx, f, s.Profile.Repeats, func() error {
+				// Late enough to matter, and still in time for the next renewal.
+				if err := f.Slow(ctx, ttl/5); err != nil {
+					return err
+				}
+				if err := f.Wait(ctx, ttl); err != nil {
+					return err
+				}
+				return cut(ctx, f, 2*ttl)
+			})
+		},
+		Checks: append(lab.Fenced(), lab.OneByBelief, lab.NoneStale, lab.FailedOver, lab.OnlyKilled),
+	}
+}
+
+// Lingering is the arm whose leaders go on after their leadership, as those do
+// that never look at the clock: two nodes think that they lead.
+func Lingering(s lab.Setting) lab.Arm {
+	ttl := s.Profile.TTL
+	return lab.Arm{
+		Name: lingeringName, Says: "The leader is cut off, and its work goes on although its leadership has ended: two nodes think that they lead, and the resource decides.",
+		TTL: ttl, Linger: ttl + time.Second, Takes: time.Duration(s.Profile.Repeats)*(3*ttl) + 3*time.Second,
+		Script: func(ctx context.Context, f *lab.Stage) error {
+			return repeat(ctx, f, s.Profile.Repeats, func() error { return cut(ctx, f, 2*ttl) })
+		},
+		Checks: append(lab.Fenced(), lab.TwoByBelief, lab.StaleSent(1), lab.FailedOver, lab.OnlyKilled),
+	}
+}
+
+func cut(ctx context.Context, f *lab.Stage, d time.Duration) error {
+	_, err := f.Harm(ctx, "partition-leader", fmt.Sprintf("--secs=%g", d.Seconds()))
+	return err
+}
+
+func repeat(ctx context.Context, f *lab.Stage, times int, do func() error) error {
+	for range times {
+		if err := do(); err != nil {
+			return err
+		}
+		if err := f.Steady(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func findings(r lab.Result) []string {
+	var said []string
+	if a, ok := r.Arm(soundName); ok {
+		if gaps := lab.StopGaps(a); len(gaps) > 0 {
+			said = append(said, fmt.Sprintf("A sound leader that was cut off stopped %s ms before the next one began; it sent no stale write.", lab.Span(gaps)))
+		}
+	}
+	if a, ok := r.Arm(lingeringName); ok {
+		said = append(said, fmt.Sprintf("Of leaders that go on regardless, two acted at once by belief for %v; the resource refused %d stale writes and accepted %d: by effect there was one leader at all times.",
+			lab.Together(a), a.Refused, len(a.Fell)))
+	}
+	return said
+}

@@ -1,0 +1,194 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// The exit statuses of the program.
+const (
+	exitOK = iota
+	// exitFailed: an experiment could not be run.
+	exitFailed
+	exitUsage
+	// exitChecks: everything ran, and a check failed.
+	exitChecks
+	// exitInterrupted: a signal came; everything that was started has ended.
+	exitInterrupted = 130
+)
+
+const usage = `lab runs experiments on fleets of real processes and checks what came of them.
+
+usage: lab list                   the experiments
+       lab run [flags]            runs them, and writes results and a report
+       lab report [--out DIR]     writes report.html and result.json anew
+
+Run it inside the checkout: it builds the programs it runs, and gets etcd by testservers/.
+A result has the command, the seed and the configuration that made it. Ctrl-C ends
+everything that was started.
+
+Exit status: 0 all checks passed; 1 could not be run; 2 bad usage; 3 a check failed;
+130 interrupted.
+
+flags:
+`
+
+// Main is the program. It returns the exit status.
+func Main(ctx context.Context, experiments []Experiment, args []string, stdout, stderr io.Writer) int {
+	if len(args) == 0 || slices.Contains([]string{"help", "-h", "-help", "--help"}, args[0]) {
+		help(stdout)
+		return exitOK
+	}
+	err := runProgram(ctx, experiments, args[0], args[1:], stdout, stderr)
+	var (
+		wrong  *usageError
+		failed *failedError
+	)
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, flag.ErrHelp):
+		help(stdout)
+		return exitOK
+	}
+	_, _ = fmt.Fprintf(stderr, "lab: %v\n", err)
+	switch {
+	case errors.As(err, &wrong):
+		return exitUsage
+	case ctx.Err() != nil:
+		return exitInterrupted
+	case errors.As(err, &failed):
+		return exitChecks
+	}
+	return exitFailed
+}
+
+// usageError is a command that was given wrongly.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() + " (see lab help)" }
+func (e *usageError) Unwrap() error { return e.err }
+
+// failedError are checks that failed.
+type failedError struct{ failed []string }
+
+func (e *failedError) Error() string {
+	return fmt.Sprintf("%d checks failed:\n  %s", len(e.failed), strings.Join(e.failed, "\n  "))
+}
+
+// flagValues are the flags of all commands.
+type flagValues struct {
+	profile, only, backend, out, etcd, broken string
+	seed                                      uint64
+}
+
+func newFlags(v *flagValues) *flag.FlagSet {
+	flags := flag.NewFlagSet("lab", flag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	flags.StringVar(&v.profile, "profile", "quick", "how much to do: `quick|full`; only full holds runs to targets of speed")
+	flags.StringVar(&v.only, "only", "", "the experiments to run, by number or name, with commas (default all)")
+	flags.StringVar(&v.backend, "backend", strings.Join(Backends, ","), "what the fleets elect with, with commas")
+	flags.Uint64Var(&v.seed, "seed", 0, "what chance decides: clock skews, when faults strike (default drawn, and shown)")
+	flags.StringVar(&v.out, "out", "lab-results", "`directory` for results, logs and the report")
+	flags.StringVar(&v.etcd, "etcd", "", "`URL` of an etcd that runs, such as etcd://127.0.0.1:2379 (default starts one)")
+	flags.StringVar(&v.broken, "broken", "", "`receipt`: nodes trust leases from the receipt of answers, without a margin. The checks must fail")
+	return flags
+}
+
+func help(w io.Writer) {
+	var v flagValues
+	flags := newFlags(&v)
+	flags.SetOutput(w)
+	_, _ = io.WriteString(w, usage)
+	flags.PrintDefaults()
+}
+
+func runProgram(ctx context.Context, experiments []Experiment, command string, args []string, stdout, stderr io.Writer) error {
+	var v flagValues
+	flags := newFlags(&v)
+	if err := flags.Parse(args); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return err
+		}
+		return &usageError{err}
+	}
+	if flags.NArg() > 0 {
+		return &usageError{fmt.Errorf("unexpected argument %q", flags.Arg(0))}
+	}
+	switch command {
+	case "list":
+		for _, e := range experiments {
+			_, _ = fmt.Fprintf(stdout, "%d  %-11s  %s\n", e.Number, e.Name, e.Question)
+		}
+		return nil
+	case "run":
+		return runAll(ctx, experiments, v, stdout, stderr)
+	case "report":
+		return report(experiments, v.out, stdout)
+	}
+	return &usageError{fmt.Errorf("unknown command %q", command)}
+}
+
+func runAll(ctx context.Context, experiments []Experiment, v flagValues, stdout, stderr io.Writer) error {
+	o := Options{Seed: v.seed, Out: v.out, Etcd: v.etcd, Broken: v.broken, Backends: list(v.backend), Progress: stderr}
+	var err error
+	if o.Profile, err = ProfileNamed(v.profile); err != nil {
+		return &usageError{err}
+	}
+	if o.Experiments, err = choose(experiments, list(v.only)); err != nil {
+		return &usageError{err}
+	}
+	for _, name := range o.Backends {
+		if !slices.Contains(Backends, name) {
+			return &usageError{fmt.Errorf("--backend %q is not known: want some of %s", name, strings.Join(Backends, ", "))}
+		}
+	}
+	if o.Seed == 0 {
+		o.Seed = rand.Uint64N(1 << 32)
+	}
+	_, _ = fmt.Fprintf(stderr, "seed %d\n", o.Seed)
+	if _, err := Run(ctx, o); err != nil {
+		return err
+	}
+	return report(experiments, v.out, stdout)
+}
+
+func report(experiments []Experiment, dir string, stdout io.Writer) error {
+	s, err := Report(dir, experiments)
+	if err != nil {
+		return err
+	}
+	for _, r := range s.Results {
+		verdict := "passed"
+		if !r.OK {
+			verdict = "FAILED"
+		}
+		_, _ = fmt.Fprintf(stdout, "%d %s on %s: %s\n", r.Number, r.Name, r.Backend, verdict)
+		for _, f := range r.Findings {
+			_, _ = fmt.Fprintf(stdout, "    %s\n", f)
+		}
+	}
+	_, _ = fmt.Fprintf(stdout, "report: %s\n", filepath.Join(dir, "report.html"))
+	if !s.OK {
+		return &failedError{s.Failed}
+	}
+	return nil
+}
+
+// list splits at commas.
+func list(s string) []string {
+	var all []string
+	for part := range strings.SplitSeq(s, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			all = append(all, part)
+		}
+	}
+	return all
+}

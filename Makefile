@@ -22,7 +22,7 @@ help: ## this list
 
 test: obtain vet lint servers race unit ## everything below up to unit: what has to pass before a change goes in
 
-obtain: ## installs what the tests need: Postgres, Redis, a C compiler for the race detector
+obtain: ## installs or builds what the tests need: Postgres, Redis, etcd, a C compiler for the race detector
 	@command -v "$$($(GO) env CC)" >/dev/null \
 		|| { [ "$$(id -u)" = 0 ] && apt-get -q update && apt-get -q install --yes --no-install-recommends gcc libc6-dev; } \
 		|| [ "$$CI" != true ]

@@ -1,4 +1,4 @@
-// Package testserver gives tests real servers: Postgres, Redis. They listen on
+// Package testserver gives tests real servers: Postgres, Redis, etcd. They listen on
 // loopback, their data is thrown away, and they can be paused, killed, cut off
 // and restarted.
 //

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"os"
@@ -25,6 +26,7 @@ var greetings = map[testserver.Kind]struct {
 }{
 	testserver.Postgres: {"\x00\x00\x00\x08\x04\xd2\x16\x2f", 'N'}, // may we speak TLS? no
 	testserver.Redis:    {"PING\r\n", '-'},                         // not without a password
+	testserver.Etcd:     {"GET /version HTTP/1.0\r\n\r\n", 'H'},    // HTTP/1.0 200 OK
 }
 
 func dial(t *testing.T, address string) net.Conn {
@@ -162,5 +164,29 @@ func TestBrokenServerIsNotSkipped(t *testing.T) {
 	}()
 	if !strings.Contains(r.failed, "appendfsync") {
 		t.Errorf("got skip %q and failure %q, want a failure that shows the server's log", r.skipped, r.failed)
+	}
+}
+
+// Members of a cluster fail one by one: two of three go on without the third.
+func TestEtcdCluster(t *testing.T) {
+	members := testserver.StartEtcd(t, 3)
+	healthy := func(m *testserver.Server) {
+		t.Helper()
+		conn := dial(t, m.URL)
+		if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := conn.Write([]byte("GET /health HTTP/1.0\r\n\r\n")); err != nil {
+			t.Fatal(err)
+		}
+		answer, err := io.ReadAll(conn)
+		if err != nil || !strings.Contains(string(answer), `"health":"true"`) {
+			t.Fatalf("%s answered %q, %v", m.URL, answer, err)
+		}
+	}
+	members[0].Kill(t)
+	members[0].Restart(t) // which returns when it reads with the others
+	for _, m := range members {
+		healthy(m)
 	}
 }

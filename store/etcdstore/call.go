@@ -66,14 +66,18 @@ func kindOf(op string, err error) error {
 	return &baton.UnavailableError{Op: op, Err: err}
 }
 
-// refused reports whether asking again is pointless.
+// refused reports whether asking again, or somebody else, is pointless.
 func refused(err error) bool {
-	switch status.Code(err) {
+	code := status.Code(err)
+	var etcd rpctypes.EtcdError
+	if errors.As(err, &etcd) {
+		code = etcd.Code()
+	}
+	switch code {
 	case codes.PermissionDenied, codes.Unauthenticated, codes.InvalidArgument, codes.NotFound, codes.OutOfRange:
 		return true
 	}
-	var etcd rpctypes.EtcdError
-	return errors.As(err, &etcd) && etcd.Code() != codes.Unavailable && etcd.Code() != codes.DeadlineExceeded
+	return false
 }
 
 // chore runs f apart from the call that wants it done; Close waits for it.

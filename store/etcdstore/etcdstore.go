@@ -47,11 +47,12 @@ const (
 )
 
 var guarantees = baton.Guarantees{
-	Store:  "etcd",
-	MinTTL: 2 * time.Second,
-	MaxTTL: baton.MaxTTL,
-	// etcd looks for leases that are over twice a second, and ends at most a thousand per second.
-	TTLStep:        time.Second,
+	Store: "etcd",
+	// etcd gives nothing shorter than one and a half election timeouts, which are a second unless configured.
+	MinTTL:  2 * time.Second,
+	MaxTTL:  baton.MaxTTL,
+	TTLStep: time.Second,
+	// etcd looks twice a second which leases are over, and ends at most a thousand a second.
 	ExpiryLag:      time.Second,
 	Time:           baton.TimeMonotonic,
 	QuorumRenewals: true,

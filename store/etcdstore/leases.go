@@ -39,7 +39,11 @@ func (s *Store) acquire(ctx context.Context, group string, c baton.Candidate, tt
 			return baton.Lease{}, err
 		}
 		if st.heldBy(c) {
-			return s.renew(ctx, st, st.lease().ID())
+			lease, err := s.renew(ctx, st, st.lease().ID())
+			if errors.Is(err, baton.ErrNotLeader) {
+				continue // it ended just now, which is another answer
+			}
+			return lease, err
 		}
 		if err := s.refusal(ctx, st, c); err != nil {
 			return baton.Lease{}, err

@@ -17,7 +17,8 @@ type Config struct {
 	// Metadata is shown to whoever reads the group.
 	Metadata map[string]string
 
-	// TTL is how long the group stays closed when its leader vanishes. Default 10s.
+	// TTL is how long the group stays closed when its leader vanishes. Default 10s. It is
+	// rounded up as the store does.
 	TTL time.Duration
 	// RenewEvery is the time between renewals, shortened at random by up to a tenth. Default TTL/3.
 	RenewEvery time.Duration
@@ -59,6 +60,16 @@ type Config struct {
 	NewInstanceID func() string
 }
 
+const defaultTTL = 10 * time.Second
+
+// roundTTL is what a store grants when it is asked for ttl.
+func (g Guarantees) roundTTL(ttl time.Duration) time.Duration {
+	if g.TTLStep <= 0 || ttl < g.MinTTL || ttl > g.MaxTTL || ttl%g.TTLStep == 0 {
+		return ttl
+	}
+	return min(ttl-ttl%g.TTLStep+g.TTLStep, g.MaxTTL)
+}
+
 // withDefaults fills what is zero.
 func (c Config) withDefaults() Config {
 	setDuration := func(d *time.Duration, v time.Duration) {
@@ -66,7 +77,7 @@ func (c Config) withDefaults() Config {
 			*d = v
 		}
 	}
-	setDuration(&c.TTL, 10*time.Second)
+	setDuration(&c.TTL, defaultTTL)
 	setDuration(&c.RenewEvery, c.TTL/3)
 	setDuration(&c.Margin, c.TTL/10)
 	setDuration(&c.StopGrace, c.TTL/10)

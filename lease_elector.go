@@ -1,6 +1,7 @@
 package baton
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,8 +48,10 @@ func NewElector(store Store, cfg Config) (*LeaseElector, error) {
 	if v := reflect.ValueOf(store); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, &InvalidArgumentError{Field: "store", Value: nil, Want: "a store"}
 	}
+	g := store.Guarantees()
+	cfg.TTL = g.roundTTL(cmp.Or(cfg.TTL, defaultTTL))
 	cfg = cfg.withDefaults()
-	if err := cfg.validate(store.Guarantees()); err != nil {
+	if err := cfg.validate(g); err != nil {
 		return nil, fmt.Errorf("elector: %w", err)
 	}
 	cfg.Metadata = maps.Clone(cfg.Metadata)

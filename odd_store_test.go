@@ -257,3 +257,34 @@ func TestObserveOutlastsARateLimit(t *testing.T) {
 		}
 	})
 }
+
+// wholeSeconds is a store that grants whole seconds.
+type wholeSeconds struct{ *hooks }
+
+func (s wholeSeconds) Guarantees() baton.Guarantees {
+	g := s.hooks.Guarantees()
+	g.MinTTL, g.TTLStep = time.Second, time.Second
+	return g
+}
+
+func (s wholeSeconds) Acquire(ctx context.Context, group string, c baton.Candidate, ttl time.Duration) (baton.Lease, error) {
+	return s.hooks.Acquire(ctx, group, c, (ttl + time.Second - 1).Truncate(time.Second))
+}
+
+// The margin is a share of what is granted, which may be more than what was asked for.
+func TestMarginOfARoundedTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := &jumpClock{}
+		store := wholeSeconds{&hooks{Store: newMem(t, clock)}}
+		if _, err := baton.NewElector(store, baton.Config{Group: "g", NodeID: "a", TTL: time.Second / 2}); !errors.Is(err, baton.ErrInvalidTTL) {
+			t.Errorf("below the least it is not rounded up: %v", err)
+		}
+		l := mustCampaign(t, newElector(t, store, "a", clock, func(c *baton.Config) { c.TTL = 1100 * time.Millisecond }))
+		for range 20 {
+			if left := l.Remaining(); left <= 0 || left > 1800*time.Millisecond {
+				t.Fatalf("%v of 2s are trusted: no tenth is left for clocks that differ", left)
+			}
+			time.Sleep(300 * time.Millisecond)
+		}
+	})
+}

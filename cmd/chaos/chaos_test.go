@@ -170,8 +170,8 @@ func TestTrustCountsFromTheSend(t *testing.T) {
 			}
 			slow := proxy.Trouble{DelayMS: 700}
 			set(slow.In(proxy.FromBackend))
-			before := f.renewals(leader.NodeID)
-			eventually(t, "renewals come through slowly", func() bool { return f.renewals(leader.NodeID) > before+3 })
+			before := f.counter(leader.NodeID, "baton_node_renewals_total")
+			eventually(t, "renewals come through slowly", func() bool { return f.counter(leader.NodeID, "baton_node_renewals_total") > before+3 })
 			set(proxy.Fault{ToBackend: proxy.Trouble{Cut: true}, FromBackend: slow})
 			var successor fleet.Status
 			eventually(t, "another leads", func() bool {
@@ -190,6 +190,39 @@ func TestTrustCountsFromTheSend(t *testing.T) {
 				t.Errorf("the resource let in what it must not: %+v", a)
 			}
 		})
+	}
+}
+
+// While the resource is gone nobody gets a number, and nobody loses the lead for
+// it. When it is back the same leader goes on, and finds out what became of the
+// writes whose answers were lost.
+func TestResourceOutage(t *testing.T) {
+	t.Parallel()
+	f := startFleet(t, "", nil, nil)
+	leader := f.settled()
+	customers := f.customers(4)
+	for range 2 {
+		eventually(t, "customers get numbers", func() bool { return customers.under(uint64(leader.FenceToken)) > 50 })
+		if err := f.fenced.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		<-f.fenced.ended
+		refused := f.counter(leader.NodeID, "baton_node_next_failed_total")
+		eventually(t, "requests are refused", func() bool { return f.counter(leader.NodeID, "baton_node_next_failed_total") > refused })
+		given := customers.under(uint64(leader.FenceToken))
+		f.fenced = start(t, "fenced", f.fencedAs...)
+		eventually(t, "customers get numbers again", func() bool { return customers.under(uint64(leader.FenceToken)) > given+50 })
+	}
+	customers.stop()
+	customers.wg.Wait()
+	if len(customers.wrong) > 0 {
+		t.Errorf("numbers that repeat or fall: %q", customers.wrong)
+	}
+	if a := f.audit(); !a.OK {
+		t.Errorf("the resource let in what it must not: %+v", a)
+	}
+	if after := f.settled(); after.FenceToken != leader.FenceToken {
+		t.Errorf("the leader changed from %+v to %+v", leader, after)
 	}
 }
 

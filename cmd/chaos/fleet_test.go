@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -111,6 +110,9 @@ func start(t *testing.T, name string, args ...string) *process {
 	t.Cleanup(func() {
 		_ = p.cmd.Process.Kill() // most have ended
 		<-p.ended
+		if strings.Contains(p.said(), "DATA RACE") { // built with GOFLAGS=-race
+			t.Errorf("%s races", name)
+		}
 		if t.Failed() {
 			t.Logf("%s %s:\n%s", name, strings.Join(args, " "), p.said())
 		}
@@ -149,6 +151,7 @@ type testFleet struct {
 	nodeFlags []string
 	nodes     map[string]*process
 	fenced    *process
+	fencedAs  []string // its flags
 	resource  *fencedclient.Client
 }
 
@@ -173,7 +176,8 @@ func startFleet(t *testing.T, store string, fencedFlags, nodeFlags []string) *te
 	if store == "" {
 		start(t, "baton", "server", "--http", free[0])
 	}
-	f.fenced = start(t, "fenced", append([]string{"-listen", free[1], "-db", filepath.Join(dir, "fenced.db")}, fencedFlags...)...)
+	f.fencedAs = append([]string{"-listen", free[1], "-db", filepath.Join(dir, "fenced.db")}, fencedFlags...)
+	f.fenced = start(t, "fenced", f.fencedAs...)
 	start(t, "chaos", "proxy", "--fleet", f.path)
 	for _, n := range f.file.Nodes {
 		f.startNode(n.ID)
@@ -398,20 +402,20 @@ func (f *testFleet) whyEnded(term uint64) string {
 	return fmt.Sprintf("it is not in the history: %+v", history)
 }
 
-// renewals is how many renewals of a node have come through.
-func (f *testFleet) renewals(node string) (count float64) {
+// counter is one of a node's metrics.
+func (f *testFleet) counter(node, name string) (count float64) {
 	f.t.Helper()
 	n, _ := f.file.Node(node)
 	f.get("http://"+n.HTTP+"/metrics", func(body io.Reader) error {
 		lines := bufio.NewScanner(body)
 		for lines.Scan() {
-			if text, ok := strings.CutPrefix(lines.Text(), "baton_node_renewals_total "); ok {
+			if text, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
 				var err error
 				count, err = strconv.ParseFloat(text, 64)
 				return err
 			}
 		}
-		return errors.New("there is no baton_node_renewals_total")
+		return fmt.Errorf("there is no %s", name)
 	})
 	return count
 }

@@ -44,6 +44,8 @@ type process struct {
 // findProcess finds the process that the fleet file names for a node. It must be
 // the one that answers for the node, and must have been started as that node:
 // no other is ever touched.
+//
+// The status is a fresh one.
 func findProcess(f *fleet.File, n fleet.Node, s fleet.Status) (*process, error) {
 	pid, err := f.PIDOf(n)
 	if err != nil {
@@ -64,8 +66,12 @@ func findProcess(f *fleet.File, n fleet.Node, s fleet.Status) (*process, error) 
 	return &process{p}, nil
 }
 
-// startedAs looks at the command line of a process for -node-id.
+// startedAs looks at the command line of a process for -node-id. Where the
+// system does not show command lines there is nothing to object.
 func startedAs(pid int, id string) bool {
+	if _, err := os.Stat("/proc/self/cmdline"); err != nil {
+		return true
+	}
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
 	if err != nil {
 		return false

@@ -24,7 +24,7 @@ var resources = []string{ticksResource, numbersResource}
 
 // writeTimeout is what a write may take before its requests are failed. The
 // next one then begins by finding out what became of it.
-const writeTimeout = 5 * time.Second
+func (o options) writeTimeout() time.Duration { return min(max(o.ttl, time.Second), 5*time.Second) }
 
 // term is one leadership's work.
 type term struct {
@@ -114,7 +114,7 @@ func (t *term) adopt() (bool, error) {
 
 func (t *term) take(name string) (*fencedclient.Resource, error) {
 	for pause := 10 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		ctx, cancel := context.WithTimeout(t.work, writeTimeout)
+		ctx, cancel := context.WithTimeout(t.work, t.opt.writeTimeout())
 		sent := fleet.Now()
 		resource, err := t.resource.Take(ctx, name)
 		cancel()
@@ -123,6 +123,9 @@ func (t *term) take(name string) (*fencedclient.Resource, error) {
 			return resource, nil
 		case fatal(err):
 			t.failed(name, sent, err)
+			// A backend that has forgotten its terms grants one after the other that the
+			// resource has passed already: not a thousand times a second.
+			time.Sleep(min(t.opt.stopGrace()/2, 250*time.Millisecond))
 			return nil, err
 		case t.work.Err() != nil:
 			return nil, nil
@@ -171,7 +174,7 @@ func (t *term) commitNumbers(count int64) (fencedclient.Numbers, error) {
 
 // record makes a write and takes note of what came of it.
 func (t *term) record(resource string, count int64, write func(ctx context.Context) (int64, error)) (int64, error) {
-	ctx, cancel := context.WithTimeout(t.write, writeTimeout)
+	ctx, cancel := context.WithTimeout(t.write, t.opt.writeTimeout())
 	defer cancel()
 	sent := fleet.Now()
 	last, err := write(ctx)

@@ -32,6 +32,7 @@ type options struct {
 	electionTimeout time.Duration
 	skew            time.Duration
 	tick            time.Duration
+	writeDelay      time.Duration
 
 	unsafeTrust  string
 	unsafeLinger time.Duration
@@ -79,6 +80,7 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	flags.DurationVar(&o.electionTimeout, "election-timeout", 0, "the longest pause between two attempts to be elected (default half of -lease-ttl, at most 5s)")
 	flags.DurationVar(&o.skew, "clock-skew", 0, "what this node's clocks are off by, such as -200ms; leases do not depend on it")
 	flags.DurationVar(&o.tick, "tick", defaultTick, "time between two ticks of the scheduler")
+	flags.DurationVar(&o.writeDelay, "write-delay", 0, "how long the leader thinks between its look at the lease and each write: the time that a pause has to hit")
 	flags.StringVar(&o.unsafeTrust, "unsafe-trust", "", "`receipt`: trust leases from when the answer came, and without a margin. BROKEN on purpose, for experiments")
 	flags.DurationVar(&o.unsafeLinger, "unsafe-linger", 0, "go on writing for this long after the leadership has ended, unless refused. BROKEN on purpose, for experiments")
 	if err := flags.Parse(args); err != nil {
@@ -150,6 +152,7 @@ func (o *options) validate() error {
 	}{
 		{"-lease-ttl", o.ttl, time.Nanosecond}, {"-tick", o.tick, time.Nanosecond},
 		{"-renew-interval", o.renewEvery, 0}, {"-election-timeout", o.electionTimeout, 0}, {"-unsafe-linger", o.unsafeLinger, 0},
+		{"-write-delay", o.writeDelay, 0},
 	} {
 		if d.value < d.least {
 			return fmt.Errorf("%s is %v: want a positive duration", d.flag, d.value)

@@ -174,6 +174,7 @@ func (t *term) commitNumbers(count int64) (fencedclient.Numbers, error) {
 
 // record makes a write and takes note of what came of it.
 func (t *term) record(resource string, count int64, write func(ctx context.Context) (int64, error)) (int64, error) {
+	t.think()
 	ctx, cancel := context.WithTimeout(t.write, t.opt.writeTimeout())
 	defer cancel()
 	sent := fleet.Now()

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"baton"
 	"baton/internal/testserver"
 	"baton/store/remotestore"
+	"baton/storetest"
 )
 
 // Two servers on one etcd keep nothing of their own: a node that loses one goes
@@ -72,4 +74,28 @@ func TestTwoServersOnOneEtcd(t *testing.T) {
 	if err != nil || next.Term <= led.Term() {
 		t.Fatalf("after term %d the next is %d, %v", led.Term(), next.Term, err)
 	}
+}
+
+// The suite through two servers on one etcd: handles of one check are at
+// different servers.
+func TestConformanceOfTwoServersOnOneEtcd(t *testing.T) {
+	t.Parallel()
+	etcd := testserver.StartEtcd(t, 1)
+	var urls []string
+	for range 2 {
+		urls = append(urls, startServer(t, "--store", etcd[0].URL+"/suite", "--default-max-ttl", "10m").url)
+	}
+	storetest.Run(t, storetest.Harness{Start: func(t storetest.T) storetest.Backing {
+		opened := 0
+		return storetest.Backing{Open: func() baton.Store {
+			opened++
+			store, err := remotestore.New(t.Context(), remotestore.Config{
+				Servers: []string{urls[opened%2]}, Timeout: patience, Logger: slog.New(slog.DiscardHandler),
+			})
+			if err != nil {
+				t.Fatalf("connect: %v", err)
+			}
+			return store
+		}}
+	}})
 }

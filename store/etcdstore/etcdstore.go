@@ -64,6 +64,7 @@ var guarantees = baton.Guarantees{
 	Caveats: []string{
 		"after etcd has changed its leader, a lease that nobody renews lasts for another TTL and election timeout",
 		"an etcd that is restored from a backup repeats terms unless the floor key is raised above all of them first",
+		"with etcd's lease checkpoints on, a lease of more than 5 minutes may be cut short when etcd changes its leader",
 	},
 }
 

@@ -38,7 +38,10 @@
 // sum. So an Adopt that has waited for [Config].EvictAfter disconnects those
 // that still hold the resource. It can only be in the way of leaderships that
 // are over; one whose token is refused evicts nobody. pg_terminate_backend needs
-// the same role, or pg_signal_backend; without it Adopt waits for the timeouts.
+// the same role, or pg_signal_backend; without it Adopt waits for the timeouts. Give
+// Adopt more time than EvictAfter, or it ends before it has thrown anybody out.
+// A transaction that was prepared (PREPARE TRANSACTION) keeps the resource
+// until it is committed or rolled back: no Adopt gets past it.
 //
 // # What the caller must do
 //

@@ -134,6 +134,31 @@ func TestFrozenLeaderTimesOut(t *testing.T) {
 	checkFrozen(t, pool, frozen, newLedger(t, pool, pgfence.Config{}))
 }
 
+// TestFrozenAdoptTimesOut: a leader is frozen between its Adopt and the commit
+// of that, where it keeps out writers and successors alike.
+func TestFrozenAdoptTimesOut(t *testing.T) {
+	for _, settings := range [][]string{nil, {"idle_in_transaction_session_timeout", "1h"}} {
+		pool := openFast(t, settings...)
+		ledger := newLedger(t, pool, pgfence.Config{})
+		frozen, err := pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := frozen.Exec(t.Context(), "select baton_fence_adopt('log', 'payments', 5, 'a', 500)"); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		began := time.Now()
+		_, err = ledger.Adopt(ctx, "log", token(6, "b"))
+		t.Logf("adopt past a leader frozen in its own took %v", time.Since(began).Round(time.Millisecond))
+		cancel()
+		if err != nil {
+			t.Errorf("adopt: %v", err)
+		}
+		checkFrozen(t, pool, frozen, ledger)
+	}
+}
+
 // TestStaleAdoptEvictsNobody: a leader of the past that adopts in vain does not
 // disturb the one that leads.
 func TestStaleAdoptEvictsNobody(t *testing.T) {

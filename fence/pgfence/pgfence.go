@@ -234,10 +234,20 @@ func (l *Ledger) Adopt(ctx context.Context, resource string, t baton.Token) (fen
 	if err != nil {
 		return fence.Record{}, err
 	}
-	err = pgx.BeginTxFunc(ctx, l.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		return tx.QueryRow(ctx, adoptSQL, resource, t.Group, int64(t.Term), t.InstanceID, l.cfg.evictMillis()).Scan(&r.LastSeq)
-	})
+	conn, err := l.pool.Acquire(ctx)
 	if err != nil {
+		return fence.Record{}, adoption(resource, c, err)
+	}
+	defer conn.Release()
+	defer rollback(conn) // if it was refused
+	// In one round trip: whoever freezes meanwhile keeps nobody out.
+	b := new(pgx.Batch)
+	b.Queue("begin isolation level read committed")
+	b.Queue(adoptSQL, resource, t.Group, int64(t.Term), t.InstanceID, l.cfg.evictMillis()).QueryRow(func(row pgx.Row) error {
+		return row.Scan(&r.LastSeq)
+	})
+	b.Queue("commit")
+	if err := conn.SendBatch(ctx, b).Close(); err != nil {
 		return fence.Record{}, fence.Report(ctx, adoption(resource, c, err))
 	}
 	return r, nil

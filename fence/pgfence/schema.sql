@@ -127,6 +127,12 @@ BEGIN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
 
+    -- A leader that freezes before its commit would keep all later ones out.
+    IF current_setting('idle_in_transaction_session_timeout') = '0'
+       OR current_setting('idle_in_transaction_session_timeout')::interval > '1s' THEN
+        PERFORM set_config('idle_in_transaction_session_timeout', '1s', true);
+    END IF;
+
     LOOP
         SELECT "group", max_token, instance INTO held_group, held_term, held_instance
           FROM fenced_resource WHERE name = resource;

@@ -148,6 +148,10 @@ func (l *Ledger) immediate(ctx context.Context, f func(tx Tx) error) error {
 	}
 	defer func() { _ = conn.Close() }() // goes back to the pool
 	if _, err := conn.ExecContext(ctx, "begin immediate"); err != nil {
+		// It may have begun all the same, just before the context ended.
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackTime)
+		defer cancel()
+		_, _ = conn.ExecContext(end, "rollback") // fails if it has not
 		return err
 	}
 	open := true
@@ -167,10 +171,11 @@ func (l *Ledger) immediate(ctx context.Context, f func(tx Tx) error) error {
 	return nil
 }
 
+const rollbackTime = time.Second
+
 // rollback is not bound to the write's context, which may be what failed.
 func rollback(conn *sql.Conn) {
-	const within = time.Second
-	ctx, cancel := context.WithTimeout(context.Background(), within)
+	ctx, cancel := context.WithTimeout(context.Background(), rollbackTime)
 	defer cancel()
 	if _, err := conn.ExecContext(ctx, "rollback"); err != nil {
 		// Nobody may go on in this transaction: drop the connection.

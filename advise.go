@@ -33,6 +33,9 @@ const turnKept = time.Second
 // Advise reckons what to expect of a TTL when a renewal takes latency for its
 // round trip, with the default timing.
 func Advise(ttl, latency time.Duration) (Advice, error) {
+	if ttl <= 0 {
+		return Advice{}, &InvalidTTLError{Field: "TTL", TTL: ttl, Min: time.Millisecond, Max: MaxTTL}
+	}
 	return Config{TTL: ttl}.Advise(latency)
 }
 

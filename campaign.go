@@ -91,6 +91,10 @@ func (k *campaign) ask(ctx context.Context) (*Leadership, error) {
 			e.log.Warn("elected too late to act on it; asking again", "term", lease.Term)
 			return nil, k.pause.wait(ctx)
 		}
+		if before := e.lastTerm(); lease.Term <= before {
+			k.abandon(lease.ID())
+			return nil, fmt.Errorf("the store granted term %d after this node has led in term %d: its terms have fallen, and ledgers would refuse the work", lease.Term, before)
+		}
 		k.unsure = false
 		return e.hold(lease, until, sent)
 	case says(err, ErrHeld) && errors.As(err, &held):

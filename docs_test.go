@@ -1,8 +1,10 @@
 package baton_test
 
 import (
+	"encoding/json"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -38,5 +40,59 @@ func TestSafetyArgumentNamesRealTests(t *testing.T) {
 		if !declared[m[1]] {
 			t.Errorf("docs/safety.md relies on %s, which does not exist", m[1])
 		}
+	}
+}
+
+// The README's ten lines compile.
+func TestReadmeCodeCompiles(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?s)```go\n(.*?)```").FindStringSubmatch(string(text))
+	if block == nil {
+		t.Fatal("README.md shows no Go code")
+	}
+	source := `package main
+
+import (
+	"context"
+	"time"
+
+	"baton"
+	"baton/store/memstore"
+)
+
+func main() { _ = program(context.Background()) }
+
+func coordinate(ctx context.Context, _ baton.Token) error { <-ctx.Done(); return nil }
+
+var _ = time.Second
+
+func program(ctx context.Context) error {
+` + block[1] + "}\n"
+	dir := t.TempDir()
+	file := filepath.Join(dir, "main.go")
+	if err := os.WriteFile(file, []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Built as if it stood in this module, without standing there.
+	root, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay, err := json.Marshal(map[string]map[string]string{
+		"Replace": {filepath.Join(root, "examples", "readme", "main.go"): file},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlayFile := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(overlayFile, overlay, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command("go", "build", "-overlay", overlayFile, "-o", os.DevNull, "./examples/readme").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s\n%s", err, out, source)
 	}
 }

@@ -78,7 +78,7 @@ func TestAdvise(t *testing.T) {
 		t.Errorf("for 9s: %+v", a)
 	}
 	for _, bad := range []struct{ ttl, latency time.Duration }{
-		{-1, 0}, {time.Hour, 0}, {9 * time.Second, -1}, {9 * time.Second, 5 * time.Second},
+		{0, 0}, {-1, 0}, {time.Hour, 0}, {9 * time.Second, -1}, {9 * time.Second, 5 * time.Second},
 	} {
 		if _, err := baton.Advise(bad.ttl, bad.latency); !baton.IsAnswer(err) {
 			t.Errorf("Advise(%v, %v): %v", bad.ttl, bad.latency, err)

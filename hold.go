@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"time"
+
+	"baton/internal/boottime"
 )
 
 // maxInFlight bounds the renewals that are under way at once. A slow answer is
@@ -77,8 +79,12 @@ func (e *LeaseElector) overrun(o Overrun) {
 // keep is the life of a leadership, from its first renewal until it is over.
 func (h *holding) keep(granted time.Duration) {
 	ctx, cancel := context.WithCancel(context.Background())
+	slept := boottime.Slept()
 	defer func() {
 		cancel()
+		if d := boottime.Slept() - slept; d > time.Second {
+			h.e.log.Warn("the machine was suspended during this leadership", "term", h.id.Term, "for", d)
+		}
 		for ; h.inFlight > 0; h.inFlight-- {
 			<-h.answers
 		}

@@ -118,6 +118,16 @@ func (e *LeaseElector) gaveUp() bool {
 	return errors.Is(cause, ErrResigned) || errors.Is(cause, ErrEnding) || errors.Is(cause, ErrUnready)
 }
 
+// lastTerm is that of the last leadership there was, 0 if there was none.
+func (e *LeaseElector) lastTerm() Term {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.last == nil {
+		return 0
+	}
+	return e.last.Term()
+}
+
 // newInstance names a campaign and remembers the name for a while.
 func (e *LeaseElector) newInstance() string {
 	const most = 16

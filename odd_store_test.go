@@ -66,6 +66,29 @@ func TestGrantOfSomethingElseIsNotLed(t *testing.T) {
 	}
 }
 
+// Rule 5, at a store that has forgotten: no term is led twice by one node.
+func TestFallenTermIsNotLed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := &jumpClock{}
+		mem := newMem(t, clock)
+		h := &hooks{Store: mem}
+		h.onAcquire = func(n int, call func() (baton.Lease, error)) (baton.Lease, error) {
+			lease, err := call()
+			if n > 1 {
+				lease.Term = 1
+			}
+			return lease, err
+		}
+		e := newElector(t, h, "a", clock)
+		if err := mustCampaign(t, e).Resign(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if l, err := e.Campaign(t.Context()); err == nil || baton.IsAnswer(err) {
+			t.Fatalf("leads in term %d again, or not, because %v", l.Term(), err)
+		}
+	})
+}
+
 // No lease is trusted for longer than a lease can last.
 func TestEndlessGrantIsNotTrustedForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -111,7 +111,7 @@ func (s *Sequence) Do(ctx context.Context, w Write) (int64, error) {
 		}
 		landed, e := w.Landed(ctx, c)
 		if e != nil {
-			return 0, &UnknownError{Resource: s.resource, Offered: c, Settled: true, Err: errors.Join(err, e)}
+			return 0, &UnknownError{Resource: s.resource, Offered: c, Settled: true, Err: errors.Join(err, unmarked(e))}
 		}
 		if landed {
 			return c.seq, nil
@@ -140,13 +140,23 @@ func (s *Sequence) settle(ctx context.Context) error {
 			return err
 		default:
 			if e := pause(ctx, backoff); e != nil {
-				return errors.Join(err, e)
+				return errors.Join(unmarked(err), e)
 			}
 			continue
 		}
 		s.unsettled = false
 		return nil
 	}
+}
+
+// unmarked takes from err that it was aborted: what is true of another call
+// must not be read as said of the write.
+func unmarked(err error) error {
+	var aborted *AbortedError
+	if errors.As(err, &aborted) {
+		return aborted.Err
+	}
+	return err
 }
 
 // claim takes the next numbers for good.

@@ -118,6 +118,7 @@ func TestSequenceGivesUpWithItsContext(t *testing.T) {
 func TestSequenceErrors(t *testing.T) {
 	later := baton.Token{Group: "payments", Term: 8, InstanceID: "b"}
 	boom := errors.New("boom")
+	var cancel context.CancelCauseFunc // of the case that runs
 	for _, tt := range []struct {
 		name   string
 		send   func(ctx context.Context, m *fence.Memory, c fence.Claim) error
@@ -153,6 +154,18 @@ func TestSequenceErrors(t *testing.T) {
 				var unknown *fence.UnknownError
 				return errors.As(err, &unknown) && !unknown.Settled && errors.Is(err, fence.ErrNotAdopted)
 			}},
+		{"unknown, and the attempt to settle it aborted", func(_ context.Context, _ *fence.Memory, _ fence.Claim) error {
+			cancel(errLost)
+			return errLost
+		}, nil, &fence.AbortedError{Err: boom}, func(err error) bool {
+			var aborted *fence.AbortedError
+			return errors.Is(err, fence.ErrUnknown) && errors.Is(err, boom) && !errors.As(err, &aborted)
+		}},
+		{"unknown, and the reading aborted", func(context.Context, *fence.Memory, fence.Claim) error { return errLost },
+			func(context.Context, fence.Claim) (bool, error) { return false, &fence.AbortedError{Err: boom} }, nil, func(err error) bool {
+				var aborted *fence.AbortedError
+				return errors.Is(err, fence.ErrUnknown) && errors.Is(err, boom) && !errors.As(err, &aborted)
+			}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			memory := new(fence.Memory)
@@ -161,7 +174,10 @@ func TestSequenceErrors(t *testing.T) {
 			if landed == nil {
 				landed = fence.Resend
 			}
-			n, err := s.Do(t.Context(), fence.Write{
+			var ctx context.Context
+			ctx, cancel = context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			n, err := s.Do(ctx, fence.Write{
 				Send:   func(ctx context.Context, c fence.Claim) error { return tt.send(ctx, memory, c) },
 				Landed: landed,
 			})

@@ -168,7 +168,7 @@ func TestTrustCountsFromTheSend(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			slow := proxy.Trouble{DelayMS: 700}
+			slow := proxy.Trouble{DelayMS: 500}
 			set(slow.In(proxy.FromBackend))
 			before := f.counter(leader.NodeID, "baton_node_renewals_total")
 			eventually(t, "renewals come through slowly", func() bool { return f.counter(leader.NodeID, "baton_node_renewals_total") > before+3 })
@@ -198,7 +198,7 @@ func TestTrustCountsFromTheSend(t *testing.T) {
 // writes whose answers were lost.
 func TestResourceOutage(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, "", nil, nil)
+	f := startFleet(t, "", nil, []string{"-lease-ttl=4s"})
 	leader := f.settled()
 	customers := f.customers(4)
 	for range 2 {
@@ -248,7 +248,7 @@ func TestInterruptUndoes(t *testing.T) {
 // Nothing is done to a process of which it is not certain that it is the node.
 func TestStrangersAreNotTouched(t *testing.T) {
 	t.Parallel()
-	f := startFleet(t, "", nil, nil)
+	f := startFleet(t, "", nil, []string{"-lease-ttl=10s"})
 	leader := f.settled()
 	stranger := exec.Command("sleep", "600")
 	if err := stranger.Start(); err != nil {

@@ -5,8 +5,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -196,12 +198,16 @@ func (f *testFleet) startNode(id string) {
 	f.nodes[id] = start(f.t, "node", append([]string{"-fleet", f.path, "-node-id", id, "-lease-ttl", ttl.String(), "-tick", "100ms"}, f.nodeFlags...)...)
 }
 
-// freeAddresses are taken all at once, so that they differ.
+// freeAddresses are taken all at once, so that they differ, and from below the
+// ports that the system gives to whoever connects.
 func freeAddresses(t *testing.T, n int) []string {
 	t.Helper()
 	var addresses []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	for len(addresses) < n {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(20000)))
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -208,6 +208,32 @@ func TestFencingOff(t *testing.T) {
 	})
 }
 
+// What was written without fencing, by whoever adopted nothing, does not keep a
+// leader out once fencing is on.
+func TestFencingOnAgain(t *testing.T) {
+	eachDatabase(t, func(t *testing.T, open func(testing.TB) string) {
+		p := start(t, "-db", open(t), "-fencing=off")
+		stray := token(5, "stray")
+		if err := p.client.Tick(t.Context(), "jobs", fence.Unordered(stray), fencedclient.Tick{}); err != nil {
+			t.Fatal(err)
+		}
+		p.kill()
+		p.args = p.args[:2] // the database
+		p.restart()
+		if _, err := p.client.Adopt(t.Context(), "jobs", token(4, "past")); !errors.Is(err, fence.ErrStale) {
+			t.Errorf("adopt by a leader of the past: got %v, want stale", err)
+		}
+		b := lead(t, token(6, "b"))
+		jobs, err := p.client.Take(b.Context(), "jobs")
+		if err != nil {
+			t.Fatalf("adopt: %v", err)
+		}
+		if n, err := jobs.Next(b.Context(), 10); err != nil || n.First != 1 {
+			t.Errorf("numbers: got %v (%v), want 1 to 10", n, err)
+		}
+	})
+}
+
 func TestBadInput(t *testing.T) {
 	p := start(t, "-db", sqliteFile(t))
 	const good = "group=payments, term=5, instance=a"

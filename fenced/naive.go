@@ -57,10 +57,15 @@ func (n *naive) Write(ctx context.Context, resource string, c fence.Claim, do ef
 		if err != nil {
 			return err
 		}
+		_, err = tx.ExecContext(ctx, n.query(`
+			INSERT INTO sequence (name, last_seq, owner_token) VALUES ($1, 0, $2)
+			ON CONFLICT (name) DO NOTHING`), resource, int64(t.Term))
+		if err != nil {
+			return err
+		}
 		if seq, ok := c.Seq(); ok {
 			_, err := tx.ExecContext(ctx, n.query(`
-				INSERT INTO sequence (name, last_seq, owner_token) VALUES ($1, $2, $3)
-				ON CONFLICT (name) DO UPDATE SET last_seq = excluded.last_seq, owner_token = excluded.owner_token`),
+				UPDATE sequence SET last_seq = $2, owner_token = $3 WHERE name = $1`),
 				resource, seq, int64(t.Term))
 			if err != nil {
 				return err

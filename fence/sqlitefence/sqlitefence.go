@@ -84,16 +84,17 @@ func admit(ctx context.Context, tx Tx, resource string, c fence.Claim) error {
 	if !ordered {
 		return nil
 	}
-	const advance = `update sequence set last_seq = ?, owner_token = ? where name = ?`
-	if _, err := tx.ExecContext(ctx, advance, seq, int64(c.Token().Term), resource); err != nil {
+	const advance = `insert into sequence (name, last_seq, owner_token) values (?1, ?2, ?3)
+		on conflict (name) do update set last_seq = ?2, owner_token = ?3`
+	if _, err := tx.ExecContext(ctx, advance, resource, seq, int64(c.Token().Term)); err != nil {
 		return aborted("admit", resource, c, err)
 	}
 	return nil
 }
 
 func read(ctx context.Context, tx Tx, resource string) (fence.Record, error) {
-	const query = `select r."group", r.max_token, r.instance, s.last_seq
-		from fenced_resource r join sequence s on s.name = r.name where r.name = ?`
+	const query = `select r."group", r.max_token, r.instance, coalesce(s.last_seq, 0)
+		from fenced_resource r left join sequence s on s.name = r.name where r.name = ?`
 	var (
 		r    fence.Record
 		term int64

@@ -73,7 +73,6 @@ func (n *Node) electorConfig() baton.Config {
 		Metadata:   map[string]string{addressKey: n.address},
 		TTL:        n.opt.ttl,
 		RenewEvery: n.opt.renewEvery,
-		Margin:     n.opt.margin(),
 		StopGrace:  n.opt.stopGrace(),
 		OnOverrun:  n.overran,
 		Logger:     n.bare,

@@ -42,6 +42,7 @@ type options struct {
 // aloud because the work plans with it.
 func (o options) stopGrace() time.Duration { return o.ttl / 10 }
 
+// margin is the elector's own default, for a TTL that the store grants as it is.
 func (o options) margin() time.Duration { return o.ttl / 10 }
 
 // defaultTick is how often the scheduler fires.

@@ -43,6 +43,8 @@ type Config struct {
 	PolicyAge time.Duration
 	// MaxGroupLabels bounds how many groups get metrics of their own; 100 if zero. The rest share "other".
 	MaxGroupLabels int
+	// Cluster is the cluster of servers that the store is; nil if it is none.
+	Cluster Cluster
 	// Logger is where operators read along; slog.Default() if nil.
 	Logger *slog.Logger
 	// Clock measures waits and ages; the system's if nil.

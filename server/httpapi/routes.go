@@ -47,6 +47,10 @@ func (h *Handler) routeList() []route {
 		{"DELETE", group, "delete_group", h.deleteGroup},
 		{"POST", group + "/step-down", "step_down", h.stepDown},
 
+		{"GET", "/v1/cluster", "cluster", h.clusterStatus},
+		{"POST", "/v1/cluster/servers", "add_server", h.addServer},
+		{"DELETE", "/v1/cluster/servers/{server_id}", "remove_server", h.removeServer},
+
 		{"GET", "/healthz", "healthz", h.healthz},
 		{"GET", "/readyz", "readyz", h.readyz},
 		{"GET", "/metrics", "metrics", h.metricsPage},

@@ -16,9 +16,6 @@ const changeTime = 4 * time.Second
 // caught up in time is in the cluster without a vote, and the error is
 // baton.ErrUnavailable: the same call goes on from there.
 func (s *Store) AddServer(ctx context.Context, id, address string) error {
-	if err := baton.ValidateID("server_id", id); err != nil {
-		return err
-	}
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return &baton.InvalidArgumentError{Field: "address", Value: address, Want: "host:port of the server's peer port"}
 	}

@@ -85,8 +85,8 @@ func (e *failedError) Error() string {
 
 // flagValues are the flags of all commands.
 type flagValues struct {
-	profile, only, backend, out, etcd, broken string
-	seed                                      uint64
+	profile, only, backend, out, etcd, broken, bin string
+	seed                                           uint64
 }
 
 func newFlags(v *flagValues) *flag.FlagSet {
@@ -98,6 +98,7 @@ func newFlags(v *flagValues) *flag.FlagSet {
 	flags.Uint64Var(&v.seed, "seed", 0, "what chance decides: clock skews, when faults strike (default drawn, and shown)")
 	flags.StringVar(&v.out, "out", "lab-results", "`directory` for results, logs and the report")
 	flags.StringVar(&v.etcd, "etcd", "", "`URL` of an etcd that runs, such as etcd://127.0.0.1:2379 (default starts one)")
+	flags.StringVar(&v.bin, "bin", "", "`directory` with the programs baton, node, fenced and chaos (default builds them)")
 	flags.StringVar(&v.broken, "broken", "", "`receipt`: nodes trust leases from the receipt of answers, without a margin. The checks must fail")
 	return flags
 }
@@ -137,7 +138,7 @@ func runProgram(ctx context.Context, experiments []Experiment, command string, a
 }
 
 func runAll(ctx context.Context, experiments []Experiment, v flagValues, stdout, stderr io.Writer) error {
-	o := Options{Seed: v.seed, Out: v.out, Etcd: v.etcd, Broken: v.broken, Backends: list(v.backend), Progress: stderr}
+	o := Options{Seed: v.seed, Out: v.out, Etcd: v.etcd, Broken: v.broken, Programs: v.bin, Backends: list(v.backend), Progress: stderr}
 	var err error
 	if o.Profile, err = ProfileNamed(v.profile); err != nil {
 		return &usageError{err}

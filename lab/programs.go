@@ -33,16 +33,23 @@ func findCheckout() (string, error) {
 	}
 }
 
-// buildPrograms builds the fleet's commands into dir, once for all experiments.
-func buildPrograms(ctx context.Context, checkout, dir string) (programs, error) {
+// Build builds the programs that experiments run into dir, for Options.Programs.
+func Build(ctx context.Context, dir string) error {
+	checkout, err := findCheckout()
+	if err != nil {
+		return err
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return err
+	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return programs{}, err
+		return err
 	}
 	cmd := exec.CommandContext(ctx, "go", "build", "-o", dir+string(filepath.Separator),
 		"./cmd/baton", "./cmd/fenced", "./cmd/node", "./cmd/chaos")
 	cmd.Dir = checkout
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return programs{}, errors.Join(fmt.Errorf("build the fleet's programs: %w\n%s", err, out), ctx.Err())
+		return errors.Join(fmt.Errorf("build the fleet's programs: %w\n%s", err, out), ctx.Err())
 	}
-	return programs{dir}, nil
+	return nil
 }

@@ -154,34 +154,42 @@ func (r *Record) readEvents(paths []string) error {
 	return nil
 }
 
-// readWrites reads what the resource accepted and what it makes of it itself.
+// readWrites reads what the resource accepted and what it makes of it itself. A
+// last write of a node that was killed may land while it reads: it reads again.
 func (r *Record) readWrites(ctx context.Context, c *fencedclient.Client, clock wallClock) (err error) {
-	if r.Audit, err = c.Audit(ctx, ""); err != nil {
-		return fmt.Errorf("audit the resource: %w", err)
-	}
-	for _, resource := range resources {
-		for after := int64(0); ; {
-			page, err := c.Writes(ctx, resource, after)
-			if err != nil {
+	for range 20 {
+		if r.Audit, err = c.Audit(ctx, ""); err != nil {
+			return fmt.Errorf("audit the resource: %w", err)
+		}
+		r.Writes = nil
+		for _, resource := range resources {
+			if err := r.listWrites(ctx, c, clock, resource); err != nil {
 				return fmt.Errorf("list accepted writes: %w", err)
 			}
-			if len(page) == 0 {
-				break
-			}
-			for _, w := range page {
-				after = w.ID
-				r.Writes = append(r.Writes, Write{
-					ID: w.ID, Resource: w.Resource, Kind: w.Kind, Term: w.Term, Instance: w.InstanceID,
-					Seq: w.Seq, Count: w.Count, At: clock.at(w.AtMS * int64(time.Millisecond)),
-				})
-			}
+		}
+		if r.Audit.Writes == int64(len(r.Writes)) {
+			slices.SortFunc(r.Writes, func(a, b Write) int { return cmp.Compare(a.ID, b.ID) })
+			return nil
+		}
+		pause(ctx, 50*time.Millisecond)
+	}
+	return fmt.Errorf("the resource counts %d accepted writes and lists %d", r.Audit.Writes, len(r.Writes))
+}
+
+func (r *Record) listWrites(ctx context.Context, c *fencedclient.Client, clock wallClock, resource string) error {
+	for after := int64(0); ; {
+		page, err := c.Writes(ctx, resource, after)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		for _, w := range page {
+			after = w.ID
+			r.Writes = append(r.Writes, Write{
+				ID: w.ID, Resource: w.Resource, Kind: w.Kind, Term: w.Term, Instance: w.InstanceID,
+				Seq: w.Seq, Count: w.Count, At: clock.at(w.AtMS * int64(time.Millisecond)),
+			})
 		}
 	}
-	slices.SortFunc(r.Writes, func(a, b Write) int { return cmp.Compare(a.ID, b.ID) })
-	if r.Audit.Writes != int64(len(r.Writes)) {
-		return fmt.Errorf("the resource counts %d accepted writes and lists %d", r.Audit.Writes, len(r.Writes))
-	}
-	return nil
 }
 
 // resources are what the nodes of a fleet write to.

@@ -25,6 +25,8 @@ type Options struct {
 	Etcd string
 	// Broken is Setting.Broken.
 	Broken string
+	// Programs is where the fleet's programs are; they are built if it is empty.
+	Programs string
 	// Progress is where to show how far it is.
 	Progress io.Writer
 
@@ -51,11 +53,17 @@ func Run(ctx context.Context, o Options) (results []Result, err error) {
 	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
 
 	p := newProgress(o.Progress, o.planned())
-	p.begin("programs")
-	built, err := buildPrograms(ctx, o.checkout, filepath.Join(scratch, "bin"))
-	if err != nil {
+	if o.Programs == "" {
+		p.begin("programs")
+		o.Programs = filepath.Join(scratch, "bin")
+		if err := Build(ctx, o.Programs); err != nil {
+			return nil, err
+		}
+	}
+	if o.Programs, err = filepath.Abs(o.Programs); err != nil {
 		return nil, err
 	}
+	built := programs{o.Programs}
 	machine := thisMachine(o.checkout)
 	for _, name := range o.Backends {
 		more, err := o.runBackend(ctx, name, scratch, built, machine, p)

@@ -179,9 +179,37 @@ func (s *Stage) seen(ctx context.Context) fencedRecord {
 	return fencedRecord{r.Term, r.LastSeq}
 }
 
-// Harm has the program chaos do something to the leader, such as kill-leader,
-// and waits until the fleet has settled.
-func (s *Stage) Harm(ctx context.Context, command string, args ...string) (Fault, error) {
+// Kill kills the leader, as kill -9 does, and waits until another leads.
+func (s *Stage) Kill(ctx context.Context) (Fault, error) { return s.harm(ctx, kindKill) }
+
+// Cut cuts the leader off from the backend, both ways, heals that after d, and
+// waits until the fleet has settled.
+func (s *Stage) Cut(ctx context.Context, d time.Duration) (Fault, error) {
+	return s.harm(ctx, kindCut, fmt.Sprintf("--secs=%g", d.Seconds()))
+}
+
+// Freeze stops the leader's whole process, lets it go on after d, and waits
+// until the fleet has settled.
+func (s *Stage) Freeze(ctx context.Context, d time.Duration) (Fault, error) {
+	f, err := s.harm(ctx, kindFreeze, fmt.Sprintf("--ms=%d", d.Milliseconds()))
+	if err == nil {
+		// When it was seen to go on it may have acted already; not before this.
+		f.Ended = f.Began + int64(d)
+		s.record.Faults[len(s.record.Faults)-1] = f
+	}
+	return f, err
+}
+
+// The kinds of faults, by the commands of chaos.
+const (
+	kindKill   = "kill-leader"
+	kindCut    = "partition-leader"
+	kindFreeze = "gc-pause-leader"
+)
+
+// harm has the program chaos do something to the leader, and waits until the
+// fleet has settled.
+func (s *Stage) harm(ctx context.Context, command string, args ...string) (Fault, error) {
 	line := slices.Concat([]string{command}, args)
 	s.say("chaos %s", strings.Join(line, " "))
 	var (
@@ -312,6 +340,9 @@ func (s *Stage) stopNodes(ctx context.Context) error {
 	}
 	wg.Wait()
 	if p := s.nodes[leader]; p != nil {
+		if s.arm.Linger > 0 {
+			_ = p.cmd.Process.Kill() // it would linger; it may also be gone
+		}
 		errs = errors.Join(errs, p.stop())
 	}
 	return errs

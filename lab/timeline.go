@@ -64,7 +64,7 @@ func (r *Record) Belief() []Interval {
 // thaw cuts out the times in which a node was frozen.
 func (r *Record) thaw(acting []Interval) []Interval {
 	for _, f := range r.Faults {
-		if f.Kind != "gc-pause-leader" {
+		if f.Kind != kindFreeze {
 			continue
 		}
 		var parts []Interval

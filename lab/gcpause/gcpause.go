@@ -45,7 +45,7 @@ func Frozen(s lab.Setting) lab.Arm {
 
 func script(ctx context.Context, f *lab.Stage, repeats int, d time.Duration) error {
 	for i := 0; i < repeats || !f.PastWriteSeen() && i < repeats+most; i++ {
-		if _, err := f.Harm(ctx, "gc-pause-leader", fmt.Sprintf("--ms=%d", d.Milliseconds())); err != nil {
+		if _, err := f.Freeze(ctx, d); err != nil {
 			return err
 		}
 		if err := f.Steady(ctx); err != nil {

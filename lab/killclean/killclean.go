@@ -44,7 +44,7 @@ func arms(s lab.Setting) []lab.Arm {
 
 func script(ctx context.Context, f *lab.Stage, repeats int) error {
 	for range repeats {
-		fault, err := f.Harm(ctx, "kill-leader")
+		fault, err := f.Kill(ctx)
 		if err != nil {
 			return err
 		}

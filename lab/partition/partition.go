@@ -66,7 +66,7 @@ func Lingering(s lab.Setting) lab.Arm {
 }
 
 func cut(ctx context.Context, f *lab.Stage, d time.Duration) error {
-	_, err := f.Harm(ctx, "partition-leader", fmt.Sprintf("--secs=%g", d.Seconds()))
+	_, err := f.Cut(ctx, d)
 	return err
 }
 

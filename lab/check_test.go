@@ -1,0 +1,164 @@
+package lab
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"baton"
+	"baton/fenced/fencedclient"
+	"baton/internal/fleet"
+)
+
+const ms = int64(time.Millisecond)
+
+// goodRecord is a kill and a failover without any fault: n1 leads with term 1
+// until it is killed at 100 ms, n2 with term 2 from 200 ms on.
+func goodRecord() *Record {
+	return &Record{
+		Arm: Arm{TTL: 100 * time.Millisecond}, Began: 1, Ended: 300 * ms,
+		Events: []fleet.Event{
+			{At: 10 * ms, Node: "n1", Type: fleet.Elected, Term: 1, Instance: "i1"},
+			{At: 10 * ms, Node: "n1", Type: fleet.ActingBegan, Term: 1, Instance: "i1"},
+			{At: 21 * ms, Node: "n1", Type: fleet.WriteAccepted, Term: 1, Instance: "i1", Resource: "sequence", Seq: 3, Count: 3},
+			{At: 200 * ms, Node: "n2", Type: fleet.Elected, Term: 2, Instance: "i2"},
+			{At: 200 * ms, Node: "n2", Type: fleet.ActingBegan, Term: 2, Instance: "i2"},
+			{At: 290 * ms, Node: "n2", Type: fleet.ActingEnded, Term: 2, Instance: "i2"},
+		},
+		Exits:  []Exit{{Node: "n1", At: 101 * ms, Killed: true}},
+		Faults: []Fault{{Kind: kindKill, Node: "n1", Term: 1, Began: 100 * ms, LeaseEnd: 190 * ms}},
+		Writes: []Write{
+			{ID: 1, Resource: "ticks", Term: 1, Instance: "i1", Seq: 1, Count: 1, At: 15 * ms},
+			{ID: 2, Resource: "sequence", Term: 1, Instance: "i1", Seq: 3, Count: 3, At: 20 * ms},
+			{ID: 3, Resource: "ticks", Term: 2, Instance: "i2", Seq: 2, Count: 1, At: 210 * ms},
+			{ID: 4, Resource: "sequence", Term: 2, Instance: "i2", Seq: 5, Count: 2, At: 220 * ms},
+		},
+		Audit:   fencedclient.Audit{OK: true, Writes: 4},
+		Answers: []Answer{{Sent: 19 * ms, Received: 22 * ms, Token: 1, Seq: 2}, {Sent: 210 * ms, Received: 221 * ms, Token: 2, Seq: 4}},
+	}
+}
+
+// late is a write of term 1 after those of term 2.
+var late = Write{ID: 5, Resource: "sequence", Term: 1, Instance: "i1", Seq: 4, Count: 1, At: 230 * ms}
+
+// Every check passes a good record, and fails one that is bad in its way.
+func TestChecksCanFail(t *testing.T) {
+	tests := []struct {
+		name  string
+		check Check
+		spoil func(r *Record)
+	}{
+		{"the audit finds a number twice", Audited, func(r *Record) { r.Audit.Duplicates = 1 }},
+		{"the audit finds a step down", Audited, func(r *Record) { r.Audit.SeqsFell = 1 }},
+		{"the audit is not OK", Audited, func(r *Record) { r.Audit.OK = false }},
+		{"a late write of the past", Recounted, func(r *Record) { r.Writes = append(r.Writes, late) }},
+		{"a number twice", Recounted, func(r *Record) { r.Writes[3].Seq = 4 }},
+		{"a term held by two", Recounted, func(r *Record) { r.Writes[3].Instance = "i3" }},
+		{"two write by turns", OneByEffect, func(r *Record) { r.Writes = append(r.Writes, late) }},
+		{"acts while the next does", OneByBelief, func(r *Record) { r.Exits[0].At = 201 * ms }},
+		{"no end is known", OneByBelief, func(r *Record) { r.Exits = nil }},
+		{"a stale write got in", AllStaleRefused, func(r *Record) { r.Writes = append(r.Writes, late) }},
+		{"a refusal that the resource has not logged", AllStaleRefused, func(r *Record) {
+			r.Events = append(r.Events, fleet.Event{Type: fleet.WriteRefused, Term: 1, Instance: "i1", Resource: "ticks"})
+		}},
+		{"a stale write was sent", NoneStale, func(r *Record) { r.Refused = append(r.Refused, Refusal{Reason: "stale"}) }},
+		{"two clients got one number", NumbersOnce, func(r *Record) { r.Answers[1].Seq = 2 }},
+		{"a number lower than one before", NumbersOnce, func(r *Record) { r.Answers[1].Seq = 1 }},
+		{"an accepted write is gone", NothingLost, func(r *Record) { r.Writes = slices.Delete(r.Writes, 1, 2) }},
+		{"a number under another token", NothingLost, func(r *Record) { r.Answers[1].Token = 1 }},
+		{"nobody took over", FailedOver, func(r *Record) { r.Writes = r.Writes[:2] }},
+		{"nothing was done", FailedOver, func(r *Record) { r.Faults = nil }},
+		{"a node crashed", OnlyKilled, func(r *Record) { r.Exits[0].Killed = false }},
+		{"late", Beyond(50 * time.Millisecond), func(r *Record) { r.Writes[2].At += 60 * ms }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := goodRecord()
+			if ok, saw := tt.check.Judge(r); !ok {
+				t.Fatalf("a good record fails: %s", saw)
+			}
+			tt.spoil(r)
+			if ok, saw := tt.check.Judge(r); ok {
+				t.Errorf("a bad record passes: %s", saw)
+			}
+		})
+	}
+}
+
+// What experiments are to show is not there by itself.
+func TestShownNeedsShowing(t *testing.T) {
+	tests := []struct {
+		name  string
+		check Check
+		show  func(r *Record)
+	}{
+		{"two act", TwoByBelief, func(r *Record) { r.Exits[0].At = 250 * ms }},
+		{"a stale write is refused", StaleSent(1), func(r *Record) {
+			r.Refused = []Refusal{{Reason: "stale", Token: "g/1/i1", Term: 1, Resource: "ticks"}}
+		}},
+		{"damage", Damaged, func(r *Record) { r.Writes = append(r.Writes, late) }},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := goodRecord()
+			if ok, saw := tt.check.Judge(r); ok {
+				t.Fatalf("shown by nothing: %s", saw)
+			}
+			tt.show(r)
+			if ok, saw := tt.check.Judge(r); !ok {
+				t.Errorf("not seen: %s", saw)
+			}
+		})
+	}
+}
+
+// A refusal for another reason is no stale write.
+func TestStaleIsByReason(t *testing.T) {
+	r := goodRecord()
+	r.Refused = []Refusal{{Reason: "repeat"}, {Reason: "stale"}}
+	if got := len(r.Stale()); got != 1 {
+		t.Errorf("%d stale writes, want 1", got)
+	}
+}
+
+func TestBeliefLeavesOutPauses(t *testing.T) {
+	r := goodRecord()
+	r.Exits = nil
+	r.Faults = []Fault{{Kind: kindFreeze, Node: "n1", Term: 1, Began: 100 * ms, Ended: 205 * ms}}
+	r.Events = append(r.Events, fleet.Event{At: 208 * ms, Node: "n1", Type: fleet.ActingEnded, Term: 1})
+	want := []Interval{{"n1", 1, 10 * ms, 100 * ms}, {"n2", 2, 200 * ms, 290 * ms}, {"n1", 1, 205 * ms, 208 * ms}}
+	if got := r.Belief(); !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	if got := total(overlaps(r.Belief())); got != 3*time.Millisecond {
+		t.Errorf("they overlap for %v, want the 3 ms after the pause", got)
+	}
+}
+
+func TestFailoverIsByEffect(t *testing.T) {
+	got := goodRecord().Failovers()
+	want := []Failover{{From: 1, To: 2, FromNode: "n1", ToNode: "n2", Fault: kindKill, TTLMS: 100, GapMS: 190, AfterFaultMS: 110, BeyondLeaseMS: 20}}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+func TestStepsCount(t *testing.T) {
+	got := steps([]Interval{{From: 1, To: 5}, {From: 3, To: 8}})
+	want := []Step{{1, 1}, {3, 2}, {5, 1}, {8, 0}}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestTermOfToken(t *testing.T) {
+	token := baton.Token{Group: "g", Term: 1 << 50, InstanceID: "i"}
+	if got, err := termOf(token.String()); err != nil || got != token.Term {
+		t.Errorf("got %d, %v", got, err)
+	}
+	for _, bad := range []string{"", "g/1", "g/x/i"} {
+		if _, err := termOf(bad); err == nil {
+			t.Errorf("%q is taken for a token", bad)
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package lab_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"baton/lab"
+	"baton/lab/fencingoff"
+	"baton/lab/gcpause"
+	"baton/lab/killclean"
+	"baton/lab/partition"
+)
+
+var experiments = []lab.Experiment{killclean.Experiment, partition.Experiment, gcpause.Experiment, fencingoff.Experiment}
+
+// seed is fixed, so that what fails once can fail again.
+const seed = 5
+
+// programs is where the fleet's programs are, built once.
+var programs string
+
+func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
+
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "lab-test-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	programs = dir
+	if err := lab.Build(context.Background(), dir); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return m.Run()
+}
+
+// testLog shows progress as the test's log.
+type testLog struct{ t *testing.T }
+
+func (l testLog) Write(b []byte) (int, error) {
+	l.t.Log(strings.TrimSpace(string(b)))
+	return len(b), nil
+}
+
+func run(t *testing.T, o lab.Options) []lab.Result {
+	t.Helper()
+	var err error
+	if o.Profile, err = lab.ProfileNamed("quick"); err != nil {
+		t.Fatal(err)
+	}
+	o.Progress, o.Seed, o.Programs = testLog{t}, seed, programs
+	results, err := lab.Run(t.Context(), o)
+	var missing *lab.MissingError
+	switch {
+	case errors.As(err, &missing) && os.Getenv("CI") != "true":
+		t.Skip(err)
+	case err != nil:
+		t.Fatal(err)
+	}
+	return results
+}
+
+// All experiments on all backends; with -short on one.
+func TestQuick(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	backends := lab.Backends
+	if testing.Short() {
+		backends = backends[:1]
+	}
+	out := t.TempDir()
+	for _, backend := range backends {
+		t.Run(backend, func(t *testing.T) {
+			for _, r := range run(t, lab.Options{Experiments: experiments, Backends: []string{backend}, Out: out}) {
+				for _, f := range r.Failed() {
+					t.Error(f)
+				}
+				for _, f := range r.Findings {
+					t.Logf("%d %s on %s: %s", r.Number, r.Name, r.Backend, f)
+				}
+				shows(t, r)
+			}
+		})
+	}
+	reported(t, out)
+}
+
+// shows looks at what the experiments are there to show, past their own verdicts.
+func shows(t *testing.T, r lab.Result) {
+	t.Helper()
+	for _, a := range r.Arms {
+		switch {
+		case !a.Fencing && a.Audit.SeqsFell+a.Audit.Duplicates == 0:
+			t.Errorf("%s on %s, %s: no damage", r.Name, r.Backend, a.Name)
+		case a.Fencing && (a.Audit.SeqsFell+a.Audit.Duplicates+a.Audit.TermsFell > 0 || len(a.Fell) > 0):
+			t.Errorf("%s on %s, %s: damage in spite of fencing: %+v", r.Name, r.Backend, a.Name, a.Audit)
+		}
+		if r.Number == 4 && (len(a.Refusals) == 0 || a.Refusals[0].Token == "" || a.Refusals[0].HeldBy == "") {
+			t.Errorf("%s on %s: no refused token is shown", r.Name, r.Backend)
+		}
+		for _, f := range a.Failovers {
+			if f.Fault != "" && (f.GapMS <= 0 || f.AfterFaultMS <= 0) {
+				t.Errorf("%s on %s, %s: a failover in no time: %+v", r.Name, r.Backend, a.Name, f)
+			}
+		}
+	}
+}
+
+// reported looks at the report of the results in dir.
+func reported(t *testing.T, dir string) {
+	t.Helper()
+	results, err := lab.Load(dir)
+	if err != nil {
+		return // nothing ran; that was said
+	}
+	var stdout, stderr bytes.Buffer
+	status := lab.Main(context.Background(), experiments, []string{"report", "--out", dir}, &stdout, &stderr)
+	failed := slices.ContainsFunc(results, func(r lab.Result) bool { return !r.OK })
+	if (status == 0) == failed {
+		t.Errorf("lab report ends with %d: %s", status, stderr.String())
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "report.html"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"<svg", "--seed 5", "leaders_acting"} {
+		if !bytes.Contains(page, []byte(want)) {
+			t.Errorf("the report has no %q", want)
+		}
+	}
+	for _, not := range []string{"<script", "http-equiv", "src=", "ZgotmplZ"} {
+		if bytes.Contains(page, []byte(not)) {
+			t.Errorf("the report has %q: it must stand alone", not)
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "result.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var s lab.Summary
+	if err := json.Unmarshal(text, &s); err != nil || len(s.Results) != len(results) || s.OK == failed {
+		t.Errorf("result.json: %v, %d results, ok %v", err, len(s.Results), s.OK)
+	}
+}
+
+// An elector that trusts leases from the receipt of answers, and without a
+// margin, makes two nodes act at once. The lab sees it.
+func TestBrokenElectorIsCaught(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	sound := partition.Experiment
+	sound.Arms = func(s lab.Setting) []lab.Arm { return partition.Experiment.Arms(s)[:1] }
+	// Where the next leader is late for want of a processor, there is nothing to see.
+	for range 3 {
+		r := run(t, lab.Options{Experiments: []lab.Experiment{sound}, Backends: []string{"baton"}, Out: t.TempDir(), Broken: "receipt"})[0]
+		if !r.OK && slices.ContainsFunc(r.Failed(), func(f string) bool { return strings.Contains(f, lab.OneByBelief.Name) }) {
+			return
+		}
+	}
+	t.Error("a broken elector passed")
+}

@@ -44,6 +44,9 @@ func Decode(r io.Reader, v any, fields Fields) error {
 	dec := json.NewDecoder(bytes.NewReader(body))
 	if fields == RefuseUnknown {
 		dec.DisallowUnknownFields()
+		if name, _ := repeated(json.NewDecoder(bytes.NewReader(body)), ""); name != "" {
+			return &baton.InvalidArgumentError{Field: clip(name), Value: "given twice", Want: "every field at most once"}
+		}
 	}
 	if err := dec.Decode(v); err != nil {
 		return decodeError(err)
@@ -52,6 +55,41 @@ func Decode(r io.Reader, v any, fields Fields) error {
 		return &baton.InvalidArgumentError{Field: "body", Value: fmt.Sprintf("more after byte %d", dec.InputOffset()), Want: "one JSON object and nothing after it"}
 	}
 	return nil
+}
+
+// repeated finds a field that an object has twice, in whatever case: a limit
+// that the second one takes back must not look like one that holds. What is
+// not JSON is left for the decoder to say: ok is false.
+func repeated(dec *json.Decoder, at string) (name string, ok bool) {
+	token, err := dec.Token()
+	if err != nil {
+		return "", false
+	}
+	open, nested := token.(json.Delim)
+	if !nested {
+		return "", true
+	}
+	seen := map[string]bool{}
+	for dec.More() {
+		inner := at
+		if open == '{' {
+			field, err := dec.Token()
+			if err != nil {
+				return "", false
+			}
+			inner = strings.TrimPrefix(fmt.Sprint(at, ".", field), ".")
+			key := strings.ToLower(fmt.Sprint(field))
+			if seen[key] {
+				return inner, true
+			}
+			seen[key] = true
+		}
+		if name, ok := repeated(dec, inner); name != "" || !ok {
+			return name, ok
+		}
+	}
+	_, err = dec.Token() // its end
+	return "", err == nil
 }
 
 func decodeError(err error) error {

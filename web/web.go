@@ -6,10 +6,17 @@ import (
 	"embed"
 	"io/fs"
 	"net/http"
+	"path"
 )
 
 //go:embed static
 var files embed.FS
+
+// Has reports whether there is a file of this name; the page itself is "".
+func Has(name string) bool {
+	info, err := fs.Stat(files, path.Join("static", name))
+	return err == nil && (name == "" || !info.IsDir())
+}
 
 // Handler serves the dashboard's files, the page itself at "/".
 func Handler() http.Handler {

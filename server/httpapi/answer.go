@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"runtime/debug"
 	"strconv"
 	"time"
@@ -34,7 +35,11 @@ func (h *Handler) guard(next http.Handler) http.Handler {
 		}()
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		h.endWrite(w) // the connection's last request may have left one
-		if err := checkPath(r); err != nil {
+		if r.Body != http.NoBody {
+			// Also for a body that no route reads: the connection waits for it to end.
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.cfg.BodyTimeout))
+		}
+		if err := errors.Join(h.checkHost(r), checkPath(r), checkQuery(r)); err != nil {
 			h.fail(w, err)
 			return
 		}
@@ -53,14 +58,12 @@ func (h *Handler) serve(rt route) http.HandlerFunc {
 		x := &exchange{w: w, r: r}
 		status, body, err := rt.handle(x)
 		code := "OK"
-		if err != nil && r.Context().Err() != nil {
-			code = "CANCELLED" // by the client, which gets no answer any more
-			err = nil
-		}
 		switch {
 		case err != nil:
 			kind, _ := baton.KindOf(err)
-			code = kind.Code
+			if code = kind.Code; r.Context().Err() != nil {
+				code = "CANCELLED" // by the client; one that closed only its own half still reads the answer
+			}
 			h.fail(w, err)
 		case body != nil:
 			h.allowWrite(w)
@@ -102,6 +105,14 @@ func (h *Handler) failAs(w http.ResponseWriter, status int, err error) {
 	writeJSON(w, status, body)
 }
 
+// checkQuery refuses parameters that cannot be decoded, which would otherwise count as not given.
+func checkQuery(r *http.Request) error {
+	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
+		return &baton.InvalidArgumentError{Field: "query", Value: r.URL.RawQuery, Want: "name=value pairs with valid percent-encoding, between &"}
+	}
+	return nil
+}
+
 func writeJSON(w http.ResponseWriter, status int, body any) {
 	raw, err := json.Marshal(body)
 	if err != nil {
@@ -114,17 +125,15 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 	_, _ = w.Write(append(raw, '\n')) // a client that is gone has nothing to be told
 }
 
-// decode reads the body into v, in bounded time and size.
+// decode reads the body into v, in bounded size, and in the time that guard has set.
 func (h *Handler) decode(x *exchange, v any, fields api.Fields) error {
 	if x.r.ContentLength > api.MaxBody {
 		return fmt.Errorf("body: %w: at most %d bytes", baton.ErrTooLarge, api.MaxBody)
 	}
-	rc := http.NewResponseController(x.w)
-	_ = rc.SetReadDeadline(time.Now().Add(h.cfg.BodyTimeout))
 	err := api.Decode(x.r.Body, v, fields)
 	if err == nil {
 		// From here on a read only waits for the client to hang up.
-		_ = rc.SetReadDeadline(time.Time{})
+		_ = http.NewResponseController(x.w).SetReadDeadline(time.Time{})
 	}
 	return err
 }

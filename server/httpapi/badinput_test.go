@@ -57,6 +57,9 @@ func TestBadInput(t *testing.T) {
 		{"step-down without a reason", "POST", "/v1/groups/g/step-down", `{}`, 400, "INVALID_ARGUMENT", "reason"},
 		{"step-down with an essay", "POST", "/v1/groups/g/step-down", `{"reason":"` + strings.Repeat("x", 2000) + `"}`, 400, "INVALID_ARGUMENT", "reason"},
 		{"policy misspelt", "PUT", "/v1/groups/kept", `{"policy":{"max_tll_ms":1000}}`, 400, "INVALID_ARGUMENT", "body"},
+		{"limit given twice", "PUT", "/v1/groups/kept", `{"policy":{"max_ttl_ms":1000,"max_ttl_ms":null}}`, 400, "INVALID_ARGUMENT", "policy.max_ttl_ms"},
+		{"list given twice", "PUT", "/v1/groups/kept", `{"allowed_nodes":["a"],"Allowed_Nodes":[]}`, 400, "INVALID_ARGUMENT", "Allowed_Nodes"},
+		{"policy given twice", "POST", "/v1/groups", `{"group_id":"x","policy":{"max_ttl_ms":1000},"policy":{}}`, 400, "INVALID_ARGUMENT", "policy"},
 		{"policy upside down", "PUT", "/v1/groups/kept", `{"policy":{"min_ttl_ms":5000,"max_ttl_ms":1000}}`, 400, "INVALID_ARGUMENT", "policy.min_ttl_ms"},
 		{"policy negative", "PUT", "/v1/groups/kept", `{"policy":{"min_ttl_ms":-5}}`, 400, "INVALID_ARGUMENT", "policy.min_ttl_ms"},
 		{"policy above all bounds", "PUT", "/v1/groups/kept", `{"policy":{"max_ttl_ms":600001}}`, 400, "INVALID_ARGUMENT", "policy.max_ttl_ms"},
@@ -80,11 +83,14 @@ func TestBadInput(t *testing.T) {
 		{"probe of a node that is no id", "GET", "/v1/groups/g/is-leader/a%20b", ``, 400, "INVALID_ARGUMENT", "node_id"},
 		{"cursor with a line break", "GET", "/v1/groups/g/watch?wait_ms=0&cursor=a%0Ab", ``, 400, "INVALID_ARGUMENT", "cursor"},
 		{"cursor too long", "GET", "/v1/groups/g/watch?wait_ms=0&cursor=" + strings.Repeat("c", 257), ``, 400, "INVALID_ARGUMENT", "cursor"},
+		{"cursor that cannot be decoded", "GET", "/v1/groups/g/watch?wait_ms=0&cursor=%zz", ``, 400, "INVALID_ARGUMENT", "query"},
+		{"query with a semicolon", "GET", "/v1/groups/g/watch?cursor=c;wait_ms=0", ``, 400, "INVALID_ARGUMENT", "query"},
 		{"wait that is no number", "GET", "/v1/groups/g/watch?wait_ms=soon", ``, 400, "INVALID_ARGUMENT", "wait_ms"},
 		{"wait that is negative", "GET", "/v1/groups/g/watch?wait_ms=-1", ``, 400, "INVALID_ARGUMENT", "wait_ms"},
 		{"no such path", "GET", "/v2/groups", ``, 404, "NOT_FOUND", ""},
 		{"the root", "GET", "/", ``, 404, "NOT_FOUND", ""},
 		{"no such action", "POST", "/v1/groups/g/abdicate", `{}`, 404, "NOT_FOUND", ""},
+		{"no such file of the dashboard", "GET", "/ui/nothing.js", ``, 404, "NOT_FOUND", ""},
 		{"no such method", "PATCH", "/v1/groups/g", `{}`, 405, "INVALID_ARGUMENT", "method"},
 		{"get instead of post", "GET", "/v1/groups/g/campaign", ``, 405, "INVALID_ARGUMENT", "method"},
 		{"huge body", "POST", "/v1/groups/g/campaign", `{"node_id":"` + strings.Repeat("x", 70<<10) + `"}`, 413, "TOO_LARGE", ""},
@@ -130,7 +136,7 @@ func TestRawPaths(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n", target)
+		_, _ = fmt.Fprintf(conn, "GET %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", target)
 		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil {
 			t.Fatalf("%s: %v", target, err)

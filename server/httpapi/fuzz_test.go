@@ -48,7 +48,7 @@ func FuzzBodies(f *testing.F) {
 		`{"node_id":"n","term":1,"extend_by_ms":5000}`,
 		`{"group_id":"g","policy":{"min_ttl_ms":2000,"max_ttl_ms":15000},"allowed_nodes":["a"]}`,
 		`{"reason":"x","immediate":true,"successor":"n"}`,
-		`{"node_id":"n","lease_ttl_ms":1e9}`, `{"term":18446744073709551615}`, `{`, `nul`, `[]`, ``, `{"metadata":{"a":"\ud800"}}`,
+		`{"node_id":"n","lease_ttl_ms":1e9}`, `{"term":18446744073709551615}`, `{`, `nul`, `[]`, `{"policy":[x`, `{"policy":{"a":1,"A":`, `{"policy":{}]`, ``, `{"metadata":{"a":"\ud800"}}`,
 	} {
 		for op := range 6 {
 			f.Add(op, s)

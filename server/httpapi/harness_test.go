@@ -47,6 +47,8 @@ type rigConfig struct {
 	sendBuffer int
 	// http2 serves TLS with HTTP/2.
 	http2 bool
+	// listen is the address to serve on; a free port of 127.0.0.1 if empty.
+	listen string
 }
 
 func withStore(s baton.Store) rigOption { return func(c *rigConfig) { c.store = s } }
@@ -85,6 +87,12 @@ func newRig(t testing.TB, options ...rigOption) *rig {
 	r.svc, r.handler = svc, httpapi.New(svc, cfg.http)
 	ts := httptest.NewUnstartedServer(nil)
 	ts.Config = httpapi.NewServer(r.handler, logger)
+	if cfg.listen != "" {
+		_ = ts.Listener.Close()
+		if ts.Listener, err = net.Listen("tcp", cfg.listen); err != nil {
+			t.Fatal(err)
+		}
+	}
 	if cfg.sendBuffer > 0 {
 		ts.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
 			if err := c.(*net.TCPConn).SetWriteBuffer(cfg.sendBuffer); err != nil {

@@ -9,7 +9,6 @@ package httpapi
 import (
 	"context"
 	"log/slog"
-	"net"
 	"net/http"
 	"sync"
 	"sync/atomic"
@@ -34,6 +33,9 @@ type Config struct {
 	MaxPoll time.Duration
 	// MaxWatches bounds how many watches are served at once; 50,000 if zero.
 	MaxWatches int
+	// Hosts are names, besides loopback's own, by which a server that listens
+	// on loopback may be called, as by a proxy in front of it; "*" is any.
+	Hosts []string
 	// NoUI leaves the dashboard out.
 	NoUI bool
 	// Logger is slog.Default() if nil.
@@ -134,6 +136,6 @@ func NewServer(handler http.Handler, log *slog.Logger) *http.Server {
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    32 << 10,
 		ErrorLog:          slog.NewLogLogger(log.Handler(), slog.LevelDebug),
-		BaseContext:       func(net.Listener) context.Context { return context.Background() },
+		BaseContext:       onListener,
 	}
 }

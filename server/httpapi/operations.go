@@ -3,9 +3,11 @@ package httpapi
 import (
 	"fmt"
 	"net/http"
+	"strings"
 
 	"baton"
 	"baton/api"
+	"baton/web"
 )
 
 func (h *Handler) healthz(*exchange) (int, any, error) {
@@ -41,6 +43,9 @@ func (h *Handler) openAPI(x *exchange) (int, any, error) {
 func (h *Handler) ui(x *exchange) (int, any, error) {
 	if h.web == nil {
 		return 0, nil, fmt.Errorf("this server has no dashboard: %w", baton.ErrNotFound)
+	}
+	if !web.Has(strings.TrimPrefix(x.r.URL.Path, "/ui/")) {
+		return 0, nil, fmt.Errorf("path %q: %w", x.r.URL.Path, baton.ErrNotFound)
 	}
 	h.allowWrite(x.w)
 	h.web.ServeHTTP(x.w, x.r)

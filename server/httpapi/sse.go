@@ -34,7 +34,7 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, f *following) e
 		return err
 	case <-opening.C:
 	case <-r.Context().Done():
-		return nil
+		return r.Context().Err()
 	}
 
 	s := &sse{h: h, w: w, rc: http.NewResponseController(w)}

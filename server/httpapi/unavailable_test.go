@@ -28,6 +28,7 @@ func TestStoreUnreachable(t *testing.T) {
 				{"GET", "/v1/groups/g/is-leader/a", ""},
 				{"GET", "/v1/groups/g/members", ""},
 				{"GET", "/v1/groups/g/watch?wait_ms=20000", ""},
+				{"GET", "/v1/groups/g/watch?wait_ms=0", ""}, // no events would be a state that nobody told
 				{"GET", "/v1/groups/g/history", ""},
 				{"GET", "/v1/groups", ""},
 				{"GET", "/v1/groups/g", ""},

@@ -154,21 +154,24 @@ func (f *following) end() {
 
 // poll waits for the first change and takes along what came with it.
 func (h *Handler) poll(ctx context.Context, f *following, after baton.Cursor, wait time.Duration) (api.WatchResponse, error) {
-	// What is there already takes a moment to get here, also for one who will not wait.
+	// What is there already takes a moment to get here, also for one who will not wait. And
+	// without a cursor there is something: the present state, or an error if the store does not tell.
 	const moment = 50 * time.Millisecond
 	answer := api.WatchResponse{Events: []api.Event{}, Cursor: string(after)}
 	take := func(e baton.Event) {
 		answer.Events = append(answer.Events, api.EventOf(e))
 		answer.Cursor = string(e.Cursor)
 	}
-	over := time.NewTimer(max(wait, moment))
-	defer over.Stop()
+	var over <-chan time.Time
+	if after != "" {
+		over = time.After(max(wait, moment))
+	}
 	select {
 	case e := <-f.events:
 		take(e)
 	case err := <-f.failed:
 		return api.WatchResponse{}, err
-	case <-over.C:
+	case <-over:
 	case <-h.closing:
 	case <-ctx.Done():
 	}

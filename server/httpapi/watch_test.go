@@ -253,7 +253,7 @@ func TestStuckWatcherDelaysNobody(t *testing.T) {
 	if err := conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := fmt.Fprint(conn, "GET /v1/groups/g/watch HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+	if _, err := fmt.Fprint(conn, "GET /v1/groups/g/watch HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the stuck one watches", func() bool { return r.metric("baton_watchers") == "1" })

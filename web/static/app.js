@@ -92,7 +92,12 @@ async function refreshDetail() {
 
 // The chosen group is in the address, so that it can be shared and survives a reload.
 function chooseByAddress() {
-  const group = decodeURIComponent(location.hash.slice(1));
+  let group = "";
+  try {
+    group = decodeURIComponent(location.hash.slice(1));
+  } catch {
+    return; // an address that was cut off names no group
+  }
   if (group && group !== chosen) choose(group);
 }
 

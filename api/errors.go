@@ -71,6 +71,12 @@ func ErrorOf(err error, now time.Time) (status int, body Error) {
 		limited     *RateLimitedError
 	)
 	switch {
+	case kind.Err == baton.ErrUnavailable: // whatever it wraps
+		wait := DefaultRetryAfter
+		if known && errors.As(err, &unavailable) && unavailable.RetryAfter > 0 {
+			wait = unavailable.RetryAfter
+		}
+		body.RetryAfter = ptr(MillisUp(wait))
 	case kind.Err == baton.ErrNotLeader:
 		body.OK = new(bool)
 		body.CurrentLeader = json.RawMessage("null")
@@ -95,12 +101,6 @@ func ErrorOf(err error, now time.Time) (status int, body Error) {
 		body.Reason = conflict.Reason
 	case errors.As(err, &duplicate):
 		body.Reason = baton.ConflictDuplicateNode
-	case kind.Err == baton.ErrUnavailable:
-		wait := DefaultRetryAfter
-		if known && errors.As(err, &unavailable) && unavailable.RetryAfter > 0 {
-			wait = unavailable.RetryAfter
-		}
-		body.RetryAfter = ptr(MillisUp(wait))
 	case kind.Err == baton.ErrRateLimited:
 		wait := DefaultRetryAfter
 		if errors.As(err, &limited) && limited.RetryAfter > 0 {

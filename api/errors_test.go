@@ -30,6 +30,16 @@ func roundTrip(t *testing.T, err error) (int, string, error) {
 	return status, string(raw), back.Err("renew", id)
 }
 
+// A store that could not decide says when to come back, whatever it had found so far.
+func TestUnavailableHidesWhatItWraps(t *testing.T) {
+	for _, inner := range []error{&baton.NotLeaderError{ID: id}, &baton.ConflictError{Reason: "held"}, &baton.InvalidTTLError{}, &baton.InvalidArgumentError{}, baton.ErrRateLimited} {
+		status, body := api.ErrorOf(&baton.UnavailableError{Op: "renew", RetryAfter: 2 * time.Second, Err: inner}, time.Now())
+		if status != 503 || body.Code != "BACKEND_UNAVAILABLE" || body.RetryAfter == nil || *body.RetryAfter != 2000 || body.Reason+body.Field != "" {
+			t.Errorf("%v: %d %+v", inner, status, body)
+		}
+	}
+}
+
 func TestErrorsKeepTheirFacts(t *testing.T) {
 	lease := baton.Lease{Group: "g", Term: 9, NodeID: "other", InstanceID: "j", TTL: 5 * time.Second, Remaining: 1500 * time.Millisecond}
 	for _, tc := range []struct {

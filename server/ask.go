@@ -30,12 +30,18 @@ func (s *Service) tell(ctx context.Context, op string, f func(ctx context.Contex
 	return err
 }
 
+// unavailable tells err as what it is, no answer, and hides what it wraps:
+// nobody must take for an answer what kept the store from giving one.
 func unavailable(op string, err error) error {
+	out := &baton.UnavailableError{Op: op}
 	var u *baton.UnavailableError
 	if errors.As(err, &u) {
-		return err
+		out.RetryAfter, err = u.RetryAfter, u.Err
 	}
-	return &baton.UnavailableError{Op: op, Err: err}
+	if err != nil {
+		out.Err = errors.New(err.Error())
+	}
+	return out
 }
 
 func (s *Service) get(ctx context.Context, group string) (baton.Lease, error) {

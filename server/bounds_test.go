@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -23,6 +24,21 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 	if n := len(r.groups); n != maxRosterGroups {
 		t.Errorf("%d groups in the roster", n)
+	}
+
+	// Nor by what each of them brings along.
+	heavy := map[string]string{"m": strings.Repeat("x", 4000)}
+	for i := range 2 * maxRosterBytes / 4000 {
+		r.saw(fmt.Sprint("g", i%500), baton.Candidate{NodeID: fmt.Sprint(i), InstanceID: "i", Metadata: heavy})
+	}
+	kept := 0
+	for _, g := range r.groups {
+		for _, s := range g.members {
+			kept += s.size()
+		}
+	}
+	if kept > maxRosterBytes || kept < maxRosterBytes/2 || kept != r.bytes {
+		t.Errorf("the roster keeps %d bytes, by its own count %d", kept, r.bytes)
 	}
 
 	e := newElections(clock)

@@ -124,7 +124,7 @@ func (s *Service) try(ctx context.Context, group string, c Campaign, r rules) (O
 			return Outcome{}, err
 		}
 		if !lease.Held() {
-			out.Lease, out.RetryAfter = lease, left
+			out.Lease, out.RetryAfter = lease, r.retry(left)
 			return out, nil
 		}
 	}

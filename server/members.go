@@ -21,10 +21,11 @@ type Member struct {
 const (
 	// memberKept is how long a member is shown after it was last seen.
 	memberKept = 10 * time.Minute
-	// maxRosterGroups and maxMembers bound the memory; beyond them somebody who was seen
-	// long ago makes room.
+	// maxRosterGroups, maxMembers of each and maxRosterBytes of all together
+	// bound the memory; beyond them those who were seen long ago make room.
 	maxRosterGroups = 10_000
 	maxMembers      = 1_000
+	maxRosterBytes  = 64 << 20
 )
 
 // roster keeps who was seen at this server, by group and node.
@@ -32,7 +33,14 @@ type roster struct {
 	clock  baton.Clock
 	now    func() time.Time
 	mu     sync.Mutex
-	groups map[string]map[string]*seen
+	groups map[string]*crowd
+	bytes  int
+}
+
+// crowd are those who were seen in one group.
+type crowd struct {
+	members map[string]*seen
+	at      time.Duration // when the latest was
 }
 
 type seen struct {
@@ -41,8 +49,17 @@ type seen struct {
 	wall      time.Time
 }
 
+// size is about what it costs to keep s.
+func (s *seen) size() int {
+	n := 512 + len(s.candidate.NodeID) + len(s.candidate.InstanceID)
+	for k, v := range s.candidate.Metadata {
+		n += 64 + len(k) + len(v)
+	}
+	return n
+}
+
 func newRoster(clock baton.Clock, now func() time.Time) *roster {
-	return &roster{clock: clock, now: now, groups: map[string]map[string]*seen{}}
+	return &roster{clock: clock, now: now, groups: map[string]*crowd{}}
 }
 
 // saw records that c took part in group.
@@ -51,32 +68,60 @@ func (r *roster) saw(group string, c baton.Candidate) {
 	s := &seen{candidate: c, at: r.clock.Now(), wall: r.now()}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	members := r.groups[group]
-	if members == nil {
+	g := r.groups[group]
+	if g == nil {
 		if len(r.groups) >= maxRosterGroups {
-			evict(r.groups, latest)
+			r.evictGroup()
 		}
-		members = map[string]*seen{}
-		r.groups[group] = members
+		g = &crowd{members: map[string]*seen{}}
+		r.groups[group] = g
 	}
-	if _, ok := members[c.NodeID]; !ok && len(members) >= maxMembers {
-		evict(members, func(s *seen) time.Duration { return s.at })
+	if before := g.members[c.NodeID]; before != nil {
+		r.bytes -= before.size()
+	} else if len(g.members) >= maxMembers {
+		r.bytes -= evict(g.members, func(s *seen) time.Duration { return s.at }).size()
 	}
-	members[c.NodeID] = s
+	g.members[c.NodeID], g.at = s, s.at
+	for r.bytes += s.size(); r.bytes > maxRosterBytes; {
+		r.evictGroup()
+	}
+}
+
+func (r *roster) evictGroup() {
+	for _, s := range evict(r.groups, func(g *crowd) time.Duration { return g.at }).members {
+		r.bytes -= s.size()
+	}
+}
+
+// drop forgets one member of g.
+func (r *roster) drop(g *crowd, node string) {
+	r.bytes -= g.members[node].size()
+	delete(g.members, node)
 }
 
 // left records that an instance has given up: it is no candidate until it campaigns again.
 func (r *roster) left(group, node, instance string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if s := r.groups[group][node]; s != nil && s.candidate.InstanceID == instance {
-		delete(r.groups[group], node)
+	g := r.groups[group]
+	if g == nil {
+		return
+	}
+	if s := g.members[node]; s != nil && s.candidate.InstanceID == instance {
+		r.drop(g, node)
 	}
 }
 
 func (r *roster) forget(group string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	g := r.groups[group]
+	if g == nil {
+		return
+	}
+	for node := range g.members {
+		r.drop(g, node)
+	}
 	delete(r.groups, group)
 }
 
@@ -86,10 +131,14 @@ func (r *roster) list(group string, lease baton.Lease) []Member {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := []Member{}
-	for node, s := range r.groups[group] {
+	g := r.groups[group]
+	if g == nil {
+		g = &crowd{}
+	}
+	for node, s := range g.members {
 		switch {
 		case now-s.at >= memberKept:
-			delete(r.groups[group], node)
+			r.drop(g, node)
 		case !lease.HeldBy(s.candidate):
 			c := s.candidate
 			c.Metadata = maps.Clone(c.Metadata)
@@ -100,7 +149,7 @@ func (r *roster) list(group string, lease baton.Lease) []Member {
 		// A lease of which so much has run off was renewed that long ago, at whichever server.
 		renewed := r.now().Add(lease.Remaining - lease.TTL)
 		c := baton.Candidate{NodeID: lease.NodeID, InstanceID: lease.InstanceID, Metadata: maps.Clone(lease.Metadata)}
-		if s := r.groups[group][lease.NodeID]; s != nil && lease.HeldBy(s.candidate) && s.wall.After(renewed) {
+		if s := g.members[lease.NodeID]; s != nil && lease.HeldBy(s.candidate) && s.wall.After(renewed) {
 			renewed = s.wall
 		}
 		out = append(out, Member{Candidate: c, Leads: true, LastSeen: renewed})
@@ -111,16 +160,9 @@ func (r *roster) list(group string, lease baton.Lease) []Member {
 	return out
 }
 
-func latest(members map[string]*seen) (at time.Duration) {
-	for _, s := range members {
-		at = max(at, s.at)
-	}
-	return at
-}
-
-// evict drops one entry that is old: the oldest of a few picked at random,
-// which costs the same however many there are.
-func evict[V any](m map[string]V, age func(V) time.Duration) {
+// evict drops one entry that is old, and returns it: the oldest of a few
+// picked at random, which costs the same however many there are.
+func evict[V any](m map[string]V, age func(V) time.Duration) (dropped V) {
 	const picked = 8
 	var oldest string
 	var at time.Duration
@@ -133,5 +175,7 @@ func evict[V any](m map[string]V, age func(V) time.Duration) {
 			break
 		}
 	}
+	dropped = m[oldest]
 	delete(m, oldest)
+	return dropped
 }

@@ -47,15 +47,23 @@ func newOwnLine(store baton.Store, clock baton.Clock, timeout time.Duration, log
 	return o
 }
 
-func (o *ownLine) vacant(ctx context.Context, group string) (bool, error) {
+func (o *ownLine) get(ctx context.Context, group string) (baton.Lease, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	lease, err := o.store.Get(ctx, group)
+	return o.store.Get(ctx, group)
+}
+
+func (o *ownLine) vacant(ctx context.Context, group string) (bool, error) {
+	lease, err := o.get(ctx, group)
 	return !lease.Held(), err
 }
 
-// Await is baton.Line's.
+// Await is baton.Line's. For one that holds the group, as after an Acquire
+// whose answer was lost, it is its turn at once.
 func (o *ownLine) Await(ctx context.Context, group string, c baton.Candidate) error {
+	if lease, err := o.get(ctx, group); err != nil || lease.HeldBy(c) {
+		return err
+	}
 	o.enter(group)
 	defer o.leave(group)
 	return o.line.Await(ctx, group, c)
@@ -129,29 +137,17 @@ func (o *ownLine) heard(e baton.Event) {
 		o.line.Granted(e.Group, baton.Candidate{NodeID: e.NodeID, InstanceID: e.InstanceID})
 		return
 	}
-	o.line.Open(e.Group, o.takeSuccessor(e.Group), 0)
+	o.line.Open(e.Group, o.succeeds(e.Group, ""), 0)
 }
 
-// names makes node the successor at the next vacancy, if it waits here.
-func (o *ownLine) names(group, node string) bool {
-	if !o.line.InLine(group, node) {
-		return false
-	}
+// succeeds makes node, or nobody, the successor at the next vacancy, and returns who was before.
+func (o *ownLine) succeeds(group, node string) (before string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if w := o.watched[group]; w != nil {
-		w.successor = node
+		before, w.successor = w.successor, node
 	}
-	return true
-}
-
-func (o *ownLine) takeSuccessor(group string) (node string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if w := o.watched[group]; w != nil {
-		node, w.successor = w.successor, ""
-	}
-	return node
+	return before
 }
 
 // turnOfAnother reports whether the group is kept for someone else, and for how long.

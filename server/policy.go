@@ -49,6 +49,7 @@ func clipDefault(p baton.Policy, g baton.Guarantees) (rules, error) {
 		return rules{}, fmt.Errorf("default policy: %w", err)
 	}
 	r := rules{min: max(p.MinTTL, g.MinTTL), max: min(p.MaxTTL, g.MaxTTL), retryAfter: p.RetryAfter}
+	r.max -= overStep(r.max, g)
 	if r.min > r.max {
 		return rules{}, fmt.Errorf("default policy allows %v to %v, the %s store %v to %v: nothing is left", p.MinTTL, p.MaxTTL, g.Store, g.MinTTL, g.MaxTTL)
 	}
@@ -63,7 +64,16 @@ func checkPolicy(p baton.Policy, g baton.Guarantees) error {
 	if p.MaxTTL > 0 && (p.MaxTTL < g.MinTTL || p.MaxTTL > g.MaxTTL) {
 		return &baton.InvalidArgumentError{Field: "policy.max_ttl", Value: p.MaxTTL, Want: fmt.Sprintf("%v to %v, which is what the %s store can keep", g.MinTTL, g.MaxTTL, g.Store)}
 	}
+	if over := overStep(p.MaxTTL, g); over != 0 {
+		return &baton.InvalidArgumentError{Field: "policy.max_ttl", Value: p.MaxTTL, Want: fmt.Sprintf("a multiple of %v, to which the %s store rounds up", g.TTLStep, g.Store)}
+	}
 	return nil
+}
+
+// overStep is how far d lies above the last step of the store. A bound between
+// two steps could not be kept, since the store rounds a TTL up.
+func overStep(d time.Duration, g baton.Guarantees) time.Duration {
+	return d % max(g.TTLStep, 1)
 }
 
 // policies remembers registrations for a moment, so that a campaign or a

@@ -19,8 +19,22 @@ func TestDefaultPolicyIsClippedToTheStore(t *testing.T) {
 	if _, err := clipDefault(p, baton.Guarantees{Store: "odd", MinTTL: 400 * sec, MaxTTL: 500 * sec}); err == nil {
 		t.Error("a policy of which nothing is left was accepted")
 	}
+	// A TTL is rounded up to the store's step: no bound must lie between two.
+	r, err = clipDefault(baton.Policy{MinTTL: sec / 2, MaxTTL: 4 * sec / 3}, baton.Guarantees{Store: "coarse", MaxTTL: 60 * sec, TTLStep: sec})
+	if err != nil || r.max != sec {
+		t.Errorf("%+v, %v", r, err)
+	}
 	if _, err := clipDefault(baton.Policy{MinTTL: 2 * sec, MaxTTL: sec}, baton.Guarantees{MaxTTL: baton.MaxTTL}); !errors.Is(err, baton.ErrInvalidArgument) {
 		t.Errorf("upside down: %v", err)
+	}
+}
+
+func TestPolicyBetweenTwoStepsIsRefused(t *testing.T) {
+	coarse := baton.Guarantees{Store: "coarse", MinTTL: sec, MaxTTL: 60 * sec, TTLStep: sec}
+	for maximum, ok := range map[time.Duration]bool{0: true, 2 * sec: true, 5 * sec / 2: false} {
+		if err := checkPolicy(baton.Policy{MinTTL: 3 * sec / 2, MaxTTL: maximum}, coarse); (err == nil) != ok {
+			t.Errorf("at most %v: %v", maximum, err)
+		}
 	}
 }
 

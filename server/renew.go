@@ -101,12 +101,22 @@ func (s *Service) end(ctx context.Context, group string, term baton.Term, e bato
 	if s.ender == nil {
 		return unsupported(s, "end a leadership for others")
 	}
-	if s.own != nil && e.Successor != "" && !s.own.names(group, e.Successor) {
-		return &baton.ConflictError{Reason: baton.ConflictNotInLine, Message: fmt.Sprintf("node %q does not wait in line for group %q", e.Successor, group)}
+	takeBack := func() {}
+	if s.own != nil {
+		if e.Successor != "" && !s.own.line.InLine(group, e.Successor) {
+			return &baton.ConflictError{Reason: baton.ConflictNotInLine, Message: fmt.Sprintf("node %q does not wait in line for group %q", e.Successor, group)}
+		}
+		// Before the store is asked: the vacancy may come before its answer.
+		before := s.own.succeeds(group, e.Successor)
+		takeBack = func() { s.own.succeeds(group, before) }
 	}
-	return s.tell(ctx, fmt.Sprintf("end term %d of group %s", term, group), func(ctx context.Context) error {
+	err := s.tell(ctx, fmt.Sprintf("end term %d of group %s", term, group), func(ctx context.Context) error {
 		return s.ender.End(ctx, group, term, e)
 	})
+	if err != nil && baton.IsAnswer(err) {
+		takeBack()
+	}
+	return err
 }
 
 // validateNamed checks an id that may leave its instance out.

@@ -249,3 +249,32 @@ func TestPlainStoreSaysWhatItCannotDo(t *testing.T) {
 		}
 	})
 }
+
+// unsure is a registry that cannot decide, and says what it had found so far.
+type unsure struct {
+	*memstore.Store
+	found error
+}
+
+func (u unsure) Group(context.Context, string) (baton.Group, error) {
+	return baton.Group{}, &baton.UnavailableError{Op: "read", Err: u.found}
+}
+
+func (u unsure) Acquire(context.Context, string, baton.Candidate, time.Duration) (baton.Lease, error) {
+	return baton.Lease{}, &baton.UnavailableError{Op: "acquire", Err: u.found}
+}
+
+// What kept a store from deciding is no answer, whatever it looks like: a
+// policy that could not be read is not a group without one, and a lease that could not be asked for is not lost.
+func TestWhatAnUnavailableStoreWrapsIsNoAnswer(t *testing.T) {
+	world(t, func(t *testing.T, store *memstore.Store, serve func(baton.Store, server.Config) *server.Service) {
+		svc := serve(unsure{store, baton.ErrNotFound}, server.Config{})
+		if out, err := svc.Campaign(t.Context(), "g", candidate("n", "i")); !errors.Is(err, baton.ErrUnavailable) || errors.Is(err, baton.ErrNotFound) {
+			t.Errorf("unknown policy: %+v, %v", out, err)
+		}
+		svc = serve(plain{unsure{store, &baton.HeldError{}}}, server.Config{})
+		if out, err := svc.Campaign(t.Context(), "g", candidate("n", "i")); !errors.Is(err, baton.ErrUnavailable) {
+			t.Errorf("unknown lease: %+v, %v", out, err)
+		}
+	})
+}

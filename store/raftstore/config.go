@@ -32,6 +32,8 @@ type Config struct {
 
 	Clock  baton.Clock
 	Logger *slog.Logger
+
+	trial *trial
 }
 
 const maxServers = 9

@@ -40,10 +40,11 @@ func (m machine) Apply(log *raft.Log) any {
 		panic(fmt.Sprintf("raftstore: entry %d: %v", log.Index, err))
 	}
 	s := m.s
+	s.cfg.trial.holdUp()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.advance(log.Index)
-	if s.reign != nil && s.reign.term != log.Term {
+	if s.reign != nil && s.reign.term < log.Term {
 		s.reign.outdated = true
 	}
 	if e.term != log.Term {
@@ -59,8 +60,9 @@ func (m machine) Apply(log *raft.Log) any {
 		results[i] = s.record.Apply(c)
 		for _, event := range results[i].Events {
 			offset++
+			s.cfg.trial.apply(event)
 			s.feed.Publish(feed.Position{Index: log.Index, Offset: offset}, event)
-			if s.reign != nil && !s.reign.outdated {
+			if s.reign != nil && s.reign.term == log.Term {
 				s.reign.follow(event, results[i].Lease)
 			}
 		}

@@ -34,6 +34,7 @@ func (r *reign) confirmed(ctx context.Context, op string) error {
 		r.s.kick()
 		return unavailable(op, err)
 	}
+	r.s.cfg.trial.holdUp()
 	if err := r.s.awaitApplied(ctx, committed); err != nil {
 		return unavailable(op, err)
 	}
@@ -64,6 +65,11 @@ func (r *reign) open(op, group string, term baton.Term, now time.Duration) (unti
 // postpone lets a leadership last for extend from now at least, and tells
 // until when it does. Called under s.mu after lapse.
 func (r *reign) postpone(op, group string, term baton.Term, extend, now time.Duration) (until time.Duration, err error) {
+	if t := r.s.cfg.trial; t != nil && t.endsOpen && extend > 0 {
+		r.deadlines.Drop(group, term)
+		r.deadlines.Arm(group, term, extend, now)
+		return now + extend, nil
+	}
 	if fate, ok := r.endings[group]; ok {
 		return 0, &errEnding{fate}
 	}
@@ -167,7 +173,16 @@ func (r *reign) renewOnce(ctx context.Context, id baton.LeaseID, extend time.Dur
 		if longer && held.TTL >= extend {
 			until = came + extend
 		}
-		if _, err = r.postpone(op, id.Group, id.Term, until-now, now); err != nil {
+		lasts, err := r.postpone(op, id.Group, id.Term, until-now, now)
+		if t := r.s.cfg.trial; t != nil {
+			switch {
+			case t.acknowledgesClosed && longer:
+				err = nil
+			case t.promisesLatest:
+				until = lasts
+			}
+		}
+		if err != nil {
 			return err
 		}
 		lease = held
@@ -255,7 +270,9 @@ func (r *reign) acquireOnce(ctx context.Context, group string, c baton.Candidate
 		lease.Remaining = max(0, came+ttl-now) // as in renewOnce
 		return nil
 	})
-	if errors.Is(err, baton.ErrNotLeader) {
+	var ending *errEnding
+	if errors.Is(err, baton.ErrNotLeader) || errors.As(err, &ending) {
+		// Not an answer: that would say that nothing was changed.
 		return baton.Lease{}, unavailable(op, errors.New("the lease was granted and has ended since"))
 	}
 	return lease, err

@@ -137,8 +137,8 @@ func (c Config) admittedBy(ctx context.Context, other string, id identity, peers
 		case err == nil:
 			return begun, nil
 		case errors.Is(err, errForgotten):
-			return false, fmt.Errorf("%w: server %q knows %q with another data directory. If its data is lost, take it out of the cluster and add it anew:\n  baton cluster remove %s\n  baton cluster add %s=%s\nthen start it with --join",
-				errForgotten, other, c.ID, c.ID, c.ID, c.Cluster[c.ID])
+			return false, fmt.Errorf("%w: server %q knows %q with another data directory. If its data is lost, take it out of the cluster, start it anew, and add it:\n  baton cluster remove %s\n  baton server --join --server-id %s --peer %s\n  baton cluster add %s=%s",
+				errForgotten, other, c.ID, c.ID, c.ID, c.Listen, c.ID, c.Cluster[c.ID])
 		case errors.Is(err, errNotMeant):
 			return false, fmt.Errorf("server %q at %s: %w", other, address, err)
 		case ctx.Err() != nil:

@@ -56,6 +56,7 @@ func (r *reign) commit(ctx context.Context, op string, c leasefsm.Command, settl
 	done := r.propose(c, settle)
 	select {
 	case result := <-done:
+		r.s.cfg.trial.holdUp()
 		return result
 	case <-ctx.Done():
 		return leasefsm.Result{Err: unavailable(op, ctx.Err())}

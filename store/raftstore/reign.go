@@ -100,12 +100,24 @@ func (s *Store) lookAtRaft() {
 // that was acknowledged before part of the state here, and then arms
 // every live lease with its full TTL from now on.
 func (s *Store) beginReign(term uint64) {
+	t := s.cfg.trial
+	if t != nil && t.armsFirst {
+		s.reignIn(term)
+	}
 	e := entry{term: term, cluster: rand.Text()}
 	future := s.raft.Apply(e.encode(), s.cfg.ElectionTimeout)
 	if _, err := resultsOf(future); err != nil {
 		s.log.Debug("could not begin a reign", "raft_term", term, "err", err)
 		return
 	}
+	t.holdUp()
+	if t == nil || !t.armsFirst {
+		s.reignIn(term)
+	}
+}
+
+// reignIn arms and serves.
+func (s *Store) reignIn(term uint64) {
 	r := &reign{
 		s: s, term: term,
 		proposals: make(chan proposal, maxBatch),
@@ -118,6 +130,9 @@ func (s *Store) beginReign(term uint64) {
 	r.life, r.end = context.WithCancel(s.closing)
 	r.line = line.New(s.clock, r.vacant)
 	r.rounds = &rounds{cluster: s, term: term, timeout: s.cfg.ElectionTimeout, life: r.life, count: s.metrics.round}
+	if t := s.cfg.trial; t != nil && t.verifiesLeader {
+		r.rounds.instead = func() error { return s.raft.VerifyLeader().Error() }
+	}
 
 	s.mu.Lock()
 	now := s.clock.Now()
@@ -244,8 +259,26 @@ func (r *reign) lapse(now time.Duration) {
 	// Not here: the way to raft may be blocked by one who waits for this lock.
 	r.owned.Go(func() {
 		for i, over := range due {
-			r.propose(leasefsm.Expire{Group: over.Group, Term: over.Term, Stamp: stamp()}, settles[i])
+			r.expire(over, settles[i])
 		}
+	})
+}
+
+// expire proposes the end of one that has lapsed, until raft takes it: while
+// leadership of the cluster is being handed on, it does not.
+func (r *reign) expire(over leasefsm.Lapsed, settle func(error)) {
+	r.propose(leasefsm.Expire{Group: over.Group, Term: over.Term, Stamp: stamp()}, func(err error) {
+		if !neverAppended(err) || r.life.Err() != nil {
+			settle(err)
+			return
+		}
+		r.owned.Go(func() {
+			select {
+			case <-time.After(r.s.cfg.ElectionTimeout / 20):
+				r.expire(over, settle)
+			case <-r.life.Done():
+			}
+		})
 	})
 }
 

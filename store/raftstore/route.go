@@ -43,6 +43,12 @@ type response struct {
 
 // serve answers a request if this server leads the cluster.
 func (s *Store) serve(ctx context.Context, q request) (response, error) {
+	a, err := s.answer(ctx, q)
+	s.cfg.trial.answer(q, a, err)
+	return a, err
+}
+
+func (s *Store) answer(ctx context.Context, q request) (response, error) {
 	s.mu.Lock()
 	r := s.reign
 	s.mu.Unlock()

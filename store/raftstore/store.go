@@ -161,6 +161,10 @@ func (s *Store) Close() error {
 			s.log.Info("leadership of the cluster not handed on", "err", err)
 		}
 	}
+	return s.stop()
+}
+
+func (s *Store) stop() error {
 	s.close()
 	s.feed.Close()
 	// First, while raft lives: it leaves what it has taken and not begun

@@ -6,7 +6,8 @@ import "baton"
 type CampaignRequest struct {
 	NodeID string `json:"node_id"`
 	// InstanceID names this campaign. Without it the server draws one, and a
-	// repeated request is a new campaign.
+	// repeated request is a new campaign. A place in line belongs to the instance, so
+	// whoever waits, and may reach another server with its next call, names one.
 	InstanceID string `json:"instance_id,omitempty"`
 	// LeaseTTL may be left out only by a request that waits: then it takes a
 	// place in line, or keeps it, and is never granted anything.

@@ -47,9 +47,11 @@ func (s *Service) Campaign(ctx context.Context, group string, c Campaign) (Outco
 	drawn := c.InstanceID == ""
 	queued := false // the drawn instance has a place in line
 	if drawn {
-		if c.InstanceID, queued = s.turns.unpark(group, c.NodeID); !queued {
-			c.InstanceID = newInstance()
+		if c.InstanceID, queued, err = s.draw(ctx, group, c.NodeID); err != nil {
+			return Outcome{}, err
 		}
+	} else {
+		s.turns.claim(group, c.Candidate)
 	}
 	s.roster.saw(group, c.Candidate)
 
@@ -78,6 +80,22 @@ func (s *Service) Campaign(ctx context.Context, group string, c Campaign) (Outco
 		return Outcome{}, err
 	}
 	return Outcome{Lease: lease, InstanceID: c.InstanceID, RetryAfter: r.retry(lease.Remaining)}, nil
+}
+
+// draw finds an instance for a node that names none: the one with which it
+// stood in line, or a new one. One that leads by now was named by whoever it was drawn for; the
+// store would give the same leadership to this campaign too.
+func (s *Service) draw(ctx context.Context, group, node string) (instance string, queued bool, err error) {
+	if instance, queued = s.turns.unpark(group, node); queued {
+		lease, err := s.get(ctx, group)
+		if err != nil {
+			return "", false, err
+		}
+		if !lease.HeldBy(baton.Candidate{NodeID: node, InstanceID: instance}) {
+			return instance, true, nil
+		}
+	}
+	return newInstance(), false, nil
 }
 
 // admit checks all that can be told without trying.

@@ -278,3 +278,32 @@ func TestWhatAnUnavailableStoreWrapsIsNoAnswer(t *testing.T) {
 		}
 	})
 }
+
+// An instance that was drawn for one process and then named by it is not handed
+// to another one that shares the node id and names none: they would lead in one term.
+func TestDrawnInstanceThatWasNamedIsNotSharedOut(t *testing.T) {
+	for name, servers := range map[string]int{"one server": 1, "two servers": 2} {
+		t.Run(name, func(t *testing.T) {
+			world(t, func(t *testing.T, store *memstore.Store, serve func(baton.Store, server.Config) *server.Service) {
+				first := serve(store, server.Config{})
+				second := first
+				if servers == 2 {
+					second = serve(store, server.Config{})
+				}
+				waits := server.Campaign{Candidate: baton.Candidate{NodeID: "shared"}, TTL: 10 * time.Second, Wait: time.Minute}
+				told, err := first.Campaign(t.Context(), "g", waits)
+				if err != nil || !told.Turn {
+					t.Fatalf("%+v, %v", told, err)
+				}
+				leads, err := second.Campaign(t.Context(), "g", candidate("shared", told.InstanceID))
+				if err != nil || !leads.Leads {
+					t.Fatalf("%+v, %v", leads, err)
+				}
+				other, err := first.Campaign(t.Context(), "g", candidate("shared", ""))
+				if err != nil || other.Leads {
+					t.Errorf("another process was told that it leads in term %d too: %+v, %v", leads.Lease.Term, other, err)
+				}
+			})
+		})
+	}
+}

@@ -47,6 +47,15 @@ func (t *turns) unpark(group, node string) (instance string, ok bool) {
 	return instance, instance != ""
 }
 
+// claim takes an instance that its node names itself out of the park.
+func (t *turns) claim(group string, c baton.Candidate) {
+	t.look(group, c.NodeID, func(n *note) {
+		if n.parked == c.InstanceID {
+			n.parked = ""
+		}
+	})
+}
+
 // give records that it is c's turn.
 func (t *turns) give(group string, c baton.Candidate) {
 	t.note(group, c.NodeID, func(n *note) { n.called = c.InstanceID })

@@ -30,7 +30,7 @@ func (o *Options) startBackend(ctx context.Context, name, dir string, p programs
 		return startBaton(ctx, dir, p)
 	case "etcd":
 		if o.Etcd != "" {
-			return &backend{name: name, store: o.Etcd, version: "as given: " + o.Etcd, stop: func() error { return nil }}, nil
+			return &backend{name: name, store: o.Etcd, version: "etcd " + etcdVersion(ctx, o.Etcd) + " at " + o.Etcd, stop: func() error { return nil }}, nil
 		}
 		return startEtcd(ctx, dir, o.checkout)
 	}

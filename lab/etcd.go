@@ -7,12 +7,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
+
+	"baton/internal/fleet"
 )
 
 // MissingError says that a backend cannot be had on this machine.
@@ -57,7 +60,32 @@ func startEtcd(ctx context.Context, dir, checkout string) (*backend, error) {
 	if err != nil {
 		return nil, errors.Join(err, s.stop())
 	}
-	return &backend{name: "etcd", store: a.Server.Direct, version: "etcd, one member, as testservers/etcd/go.mod pins it", stop: s.stop}, nil
+	return &backend{name: "etcd", store: a.Server.Direct, version: "etcd " + etcdVersion(ctx, a.Server.Direct) + ", one member", stop: s.stop}, nil
+}
+
+// etcdVersion is what the first server of an etcd says; empty if it says nothing.
+func etcdVersion(ctx context.Context, store string) string {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	var v struct {
+		Server string `json:"etcdserver"`
+	}
+	hosts, err := fleet.StoreHosts(store)
+	if err != nil {
+		return ""
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+hosts[0]+"/version", nil)
+	if err != nil {
+		return ""
+	}
+	req.Close = true
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = resp.Body.Close() }()
+	_ = json.NewDecoder(resp.Body).Decode(&v) // what cannot be read stays empty
+	return v.Server
 }
 
 // testservers is the command that was started.

@@ -14,7 +14,7 @@ import (
 
 // load asks a fleet for numbers at a bounded rate.
 //
-// Half of its clients are loyal: they stay with the node that served them last,
+// Three of four clients are loyal: they stay with the node that served them last,
 // and wait for it however long it takes, as a client does that has no timeout.
 // They are how a leader that has woken up finds work. The others ask one node
 // after the other and give up soon, so that the next leader has work, too.
@@ -44,10 +44,10 @@ func startLoad(nodes []string, clients, perSecond int) *load {
 	}
 	for i := range clients {
 		l.wg.Go(func() {
-			if i%2 == 0 {
-				l.loyal(ctx, i/2)
+			if i%4 < 3 {
+				l.loyal(ctx, i)
 			} else {
-				l.roam(ctx, i/2)
+				l.roam(ctx, i)
 			}
 		})
 	}

@@ -66,7 +66,7 @@ func (a ArmResult) lanes() (Figure, error) {
 	for _, f := range a.Faults {
 		to := f.Ended
 		if to == 0 {
-			to = f.Began + int64(a.Ended-a.Began)/300
+			to = f.Began + (a.Ended-a.Began)/300
 		}
 		if err := bar(p, a.seconds(f.Began), a.seconds(to), lane(f.Node), vg.Points(26), Grey); err != nil {
 			return Figure{}, err

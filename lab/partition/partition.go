@@ -37,8 +37,7 @@ func sound(s lab.Setting) lab.Arm {
 		TTL: ttl, Broken: s.Broken, Takes: time.Duration(s.Profile.Repeats)*(4*ttl) + 3*time.Second,
 		Script: func(ctx context.Context, f *lab.Stage) error {
 			return repeat(ctx, f, s.Profile.Repeats, func() error {
-				// Late enough to matter, and still in time for the next renewal.
-				if err := f.Slow(ctx, ttl/5); err != nil {
+				if err := f.Slow(ctx, late(s)); err != nil {
 					return err
 				}
 				if err := f.Wait(ctx, ttl); err != nil {
@@ -63,6 +62,15 @@ func Lingering(s lab.Setting) lab.Arm {
 		},
 		Checks: append(lab.Fenced(), lab.TwoByBelief, lab.StaleSent(1), lab.FailedOver, lab.OnlyKilled),
 	}
+}
+
+// late is how late answers are: so that it matters, and renewals still come
+// through in time. A renewal over etcd takes three answers.
+func late(s lab.Setting) time.Duration {
+	if s.Backend == "etcd" {
+		return s.Profile.TTL / 15
+	}
+	return s.Profile.TTL / 5
 }
 
 func cut(ctx context.Context, f *lab.Stage, d time.Duration) error {

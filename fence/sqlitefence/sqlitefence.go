@@ -43,18 +43,13 @@ func Migrate(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-// Tx is what the effect of a write can do in its transaction: all that *sql.Tx
-// can, but end it.
-type Tx interface {
-	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
-	QueryContext(ctx context.Context, query string, args ...any) (*sql.Rows, error)
-	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
-	PrepareContext(ctx context.Context, query string) (*sql.Stmt, error)
-}
-
 // Admit lets the caller's transaction write to the resource. If it is refused,
 // the transaction is rolled back: whoever overlooks the error cannot commit.
 // Call it before anything else in the transaction.
+//
+// When a statement of the transaction fails later, end it: SQLite may have rolled
+// it back, and what follows would be written at once, beside the check.
+// [Ledger.Write] sees to that itself.
 func Admit(ctx context.Context, tx *sql.Tx, resource string, c fence.Claim) error {
 	if _, err := (fence.Record{}).Admit(resource, c); errors.Is(err, baton.ErrInvalidArgument) {
 		return errors.Join(err, tx.Rollback())
@@ -136,7 +131,7 @@ func New(db *sql.DB) *Ledger {
 
 // immediate runs f between BEGIN IMMEDIATE and COMMIT, whatever the driver's
 // settings make of BeginTx. An error of the commit is marked as such.
-func (l *Ledger) immediate(ctx context.Context, f func(tx Tx) error) error {
+func (l *Ledger) immediate(ctx context.Context, f func(conn *sql.Conn) error) error {
 	select {
 	case <-l.turn:
 	case <-ctx.Done():
@@ -196,7 +191,7 @@ func (l *Ledger) Adopt(ctx context.Context, resource string, t baton.Token) (fen
 		return fence.Record{}, err
 	}
 	var adopted fence.Record
-	err := l.immediate(ctx, func(tx Tx) error {
+	err := l.immediate(ctx, func(tx *sql.Conn) error {
 		held, err := read(ctx, tx, resource)
 		if err != nil {
 			return err
@@ -230,11 +225,15 @@ func (l *Ledger) Write(ctx context.Context, resource string, c fence.Claim, effe
 	if _, err := (fence.Record{}).Admit(resource, c); errors.Is(err, baton.ErrInvalidArgument) {
 		return err
 	}
-	err := l.immediate(ctx, func(tx Tx) error {
-		if err := admit(ctx, tx, resource, c); err != nil {
+	err := l.immediate(ctx, func(conn *sql.Conn) error {
+		if err := admit(ctx, conn, resource, c); err != nil {
 			return err
 		}
-		return effect(ctx, tx)
+		tx := &watched{conn: conn}
+		if err := effect(ctx, tx); err != nil {
+			return err
+		}
+		return tx.open(ctx)
 	})
 	var unknown *commitError
 	switch {

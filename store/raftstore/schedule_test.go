@@ -69,6 +69,10 @@ func (n *simNode) stall() {
 	p := n.process()
 	p.diskGate.freeze(time.Hour)
 	p.store.raft.Apply(entry{term: p.store.raft.CurrentTerm()}.encode(), 0)
+	n.cutOff()
+}
+
+func (n *simNode) cutOff() {
 	for _, other := range n.c.nodes {
 		n.c.net.setCut(n.name, other.name, true)
 		n.c.net.setCut(other.name, n.name, true)
@@ -168,6 +172,7 @@ func TestAcknowledgesWhatWasConfirmed(t *testing.T) {
 				const ttl = 5 * time.Second
 				lease := old.acquire(c, "holder", ttl)
 				p := old.process()
+				time.Sleep(time.Second) // the others have applied it too
 				armed = true
 				first := make(chan baton.Lease, 1)
 				go func() {
@@ -334,4 +339,182 @@ func TestTermsSurviveASnapshot(t *testing.T) {
 	for _, p := range check.problems {
 		t.Error(p)
 	}
+}
+
+// A renewal that came in time counts, however long its round takes.
+func TestRenewalRoundAcrossTheDeadline(t *testing.T) {
+	check := scheduled(t, trial{}, 3, func(c *simCluster) {
+		n := c.awaitReign(nil)
+		lease := n.acquire(c, "holder", 200*time.Millisecond)
+		time.Sleep(150 * time.Millisecond)
+		for _, other := range c.nodes {
+			if other != n {
+				release := c.net.hold(other.name, n.name, others)
+				time.AfterFunc(100*time.Millisecond, release)
+			}
+		}
+		renewed, err := n.process().store.Renew(context.Background(), lease.ID(), 200*time.Millisecond)
+		if err != nil || renewed.Remaining <= 0 || renewed.Remaining > 100*time.Millisecond {
+			c.t.Errorf("%v left, %v: want what is left of 200ms from when it came", renewed.Remaining, err)
+		}
+	})
+	for _, p := range check.problems {
+		t.Error(p)
+	}
+}
+
+// An expiry is proposed as the leader loses touch. Its entry survives because
+// only one that has it can be elected, or is truncated because another one is.
+func TestExpiryOfUnknownFate(t *testing.T) {
+	for _, survives := range []bool{true, false} {
+		t.Run(fmt.Sprintf("survives %v", survives), func(t *testing.T) {
+			check := scheduled(t, trial{}, 3, func(c *simCluster) {
+				c.net.rpcTimeout = 100 * time.Millisecond
+				old := c.awaitReign(nil)
+				const ttl = 2 * time.Second
+				lease := old.acquire(c, "holder", ttl)
+				time.Sleep(ttl - 50*time.Millisecond)
+				p := old.process()
+				written := make(chan struct{})
+				p.disk.whenStored(func(c leasefsm.Command) {
+					if _, ok := c.(leasefsm.Expire); ok {
+						close(written)
+					}
+				})
+				old.cutOff()
+				if survives {
+					for _, n := range c.nodes {
+						n.cutOff() // so that nobody else can be elected
+					}
+				}
+				<-written
+				for p.store.raft.State() == raft.Leader {
+					time.Sleep(10 * time.Millisecond)
+				}
+				renewed := func(n *simNode) error {
+					ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+					defer cancel()
+					_, err := n.process().store.Renew(ctx, lease.ID(), ttl)
+					return err
+				}
+				if survives {
+					for _, n := range c.nodes {
+						c.net.setCut(n.name, old.name, false)
+						c.net.setCut(old.name, n.name, false)
+					}
+					// Only one that has the entry can be elected now.
+					if err := renewed(c.awaitReign(nil)); !errors.Is(err, baton.ErrNotLeader) {
+						c.t.Errorf("renewed after its expiry survived: %v", err)
+					}
+					return
+				}
+				successor := c.awaitReign(old)
+				if err := renewed(successor); err != nil {
+					c.t.Errorf("renewed after its expiry was lost: %v", err)
+				}
+				c.net.heal()
+				for p.store.raft.Leader() == "" {
+					time.Sleep(10 * time.Millisecond)
+				}
+				if err := renewed(old); err != nil { // passed on
+					c.t.Errorf("renewed through the one that had proposed its expiry: %v", err)
+				}
+			})
+			for _, p := range check.problems {
+				t.Error(p)
+			}
+		})
+	}
+}
+
+// A leads, then B, then A again. What A knew of deadlines in its first reign is
+// not what it goes by in its second.
+func TestReignsBeginAnew(t *testing.T) {
+	check := scheduled(t, trial{}, 3, func(c *simCluster) {
+		a := c.awaitReign(nil)
+		lease := a.acquire(c, "holder", time.Minute)
+		time.Sleep(40 * time.Second)
+		hand := func(from, to *simNode) {
+			for c.awaitReign(nil) == from {
+				_ = from.process().store.raft.LeadershipTransferToServer(raft.ServerID(to.name), raft.ServerAddress(to.name)).Error()
+			}
+		}
+		b := c.nodes[0]
+		if b == a {
+			b = c.nodes[1]
+		}
+		hand(a, b)
+		time.Sleep(time.Second)
+		hand(c.awaitReign(nil), a)
+		if c.awaitReign(nil) != a {
+			c.t.Fatal("a does not lead again")
+		}
+		now, err := a.process().store.Get(context.Background(), "g")
+		if err != nil || now.Term != lease.Term || now.Remaining < 59*time.Second {
+			c.t.Errorf("in its second reign: %+v, %v", now, err)
+		}
+	})
+	for _, p := range check.problems {
+		t.Error(p)
+	}
+}
+
+// A leadership is lost and won again, and nobody told: the reign of the old
+// raft term is still there. It answers nothing, changes nothing, and is
+// replaced.
+func TestSwallowedFlap(t *testing.T) {
+	check := scheduled(t, trial{}, 3, func(c *simCluster) {
+		n := c.awaitReign(nil)
+		lease := n.acquire(c, "holder", time.Minute)
+		s := n.process().store
+		s.mu.Lock()
+		stale := s.reign
+		stale.term--
+		stale.rounds.term--
+		s.mu.Unlock()
+		if _, err := stale.renew(context.Background(), lease.ID(), time.Minute); !errors.Is(err, baton.ErrUnavailable) {
+			c.t.Errorf("renewed: %v", err)
+		}
+		if err := stale.release(context.Background(), lease.ID()); !errors.Is(err, baton.ErrUnavailable) {
+			c.t.Errorf("released: %v", err)
+		}
+		for {
+			s.mu.Lock()
+			now := s.reign
+			s.mu.Unlock()
+			if now != stale && now != nil {
+				break
+			}
+			time.Sleep(time.Millisecond)
+		}
+		if l, err := s.Renew(context.Background(), lease.ID(), time.Minute); err != nil || l.Term != lease.Term {
+			c.t.Errorf("in the new reign: %+v, %v", l, err)
+		}
+	})
+	for _, p := range check.problems {
+		t.Error(p)
+	}
+}
+
+// What is handed to a reign as it ends is answered, and does not hold up the end.
+func TestProposalsAtTheEndOfAReign(t *testing.T) {
+	scheduled(t, trial{}, 3, func(c *simCluster) {
+		n := c.awaitReign(nil)
+		s := n.process().store
+		s.mu.Lock()
+		r := s.reign
+		s.mu.Unlock()
+		answered := make(chan struct{})
+		go func() {
+			defer close(answered)
+			for range 2 * maxBatch {
+				if err := r.commit(context.Background(), "test", leasefsm.RaiseFloor{Term: 1}, nil).Err; err != nil && !errors.Is(err, baton.ErrUnavailable) {
+					c.t.Errorf("answered %v", err)
+				}
+			}
+		}()
+		time.Sleep(5 * time.Millisecond)
+		n.crash()
+		<-answered
+	})
 }

@@ -353,3 +353,19 @@ func TestForeign412(t *testing.T) {
 		t.Errorf("adopt at a server that is no guard: got %v, want an error that is no refusal", err)
 	}
 }
+
+// TestForeign200: something else answers in the guard's place, and knows nothing of it.
+func TestForeign200(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, `{"status": "maintenance"}`)
+	}))
+	defer server.Close()
+	ledger := httpfence.NewLedger(server.Client(), func(string) string { return server.URL })
+	tok := baton.Token{Group: "payments", Term: 5, InstanceID: "a"}
+	if _, err := ledger.Adopt(t.Context(), "log", tok); err == nil || fence.Refused(err) {
+		t.Errorf("adopt: got %v, want an error that is no refusal", err)
+	}
+	if err := ledger.Advance(t.Context(), "log", fence.Ordered(tok, 1)); err == nil || fence.Refused(err) {
+		t.Errorf("advance: got %v, want an error that is no refusal", err)
+	}
+}

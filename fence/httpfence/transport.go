@@ -89,7 +89,11 @@ func (l *Ledger) Do(req *http.Request, c fence.Claim) (*http.Response, error) {
 
 // Adopt implements fence.Ledger.
 func (l *Ledger) Adopt(ctx context.Context, resource string, t baton.Token) (fence.Record, error) {
-	return l.act(ctx, http.MethodPost, ActAdopt, resource, fence.Unordered(t))
+	r, err := l.act(ctx, http.MethodPost, ActAdopt, resource, fence.Unordered(t))
+	if err == nil && r.Token() != t {
+		return fence.Record{}, fmt.Errorf("adopt resource %q for %v: answered with a record of %v", resource, t, r)
+	}
+	return r, err
 }
 
 // Advance implements fence.Ledger.
@@ -97,7 +101,10 @@ func (l *Ledger) Advance(ctx context.Context, resource string, c fence.Claim) er
 	if err := fence.RequireOrdered(c); err != nil {
 		return err
 	}
-	_, err := l.act(ctx, http.MethodPost, ActAdvance, resource, c)
+	r, err := l.act(ctx, http.MethodPost, ActAdvance, resource, c)
+	if seq, _ := c.Seq(); err == nil && r.LastSeq < seq {
+		return fmt.Errorf("advance resource %q to %v: answered with a record of %v", resource, c, r)
+	}
 	return err
 }
 

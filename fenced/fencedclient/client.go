@@ -50,14 +50,37 @@ func New(base string, hc *http.Client) (*Client, error) {
 	}
 	fenced := *hc
 	fenced.Transport = &httpfence.Transport{Base: hc.Transport}
+	fenced.CheckRedirect = sameMethod(hc.CheckRedirect)
 	return &Client{base: strings.TrimSuffix(base, "/"), http: &fenced}, nil
+}
+
+// sameMethod does not follow a redirect that turns a write into a read, of which
+// the answer says nothing about the write. Others are left to next.
+func sameMethod(next func(*http.Request, []*http.Request) error) func(*http.Request, []*http.Request) error {
+	const most = 10 // as many as http.Client follows by itself
+	return func(req *http.Request, via []*http.Request) error {
+		switch {
+		case req.Method != via[0].Method:
+			return http.ErrUseLastResponse
+		case next != nil:
+			return next(req, via)
+		case len(via) >= most:
+			return fmt.Errorf("redirected more than %d times", most)
+		}
+		return nil
+	}
 }
 
 // Adopt implements fence.Ledger.
 func (c *Client) Adopt(ctx context.Context, resource string, t baton.Token) (fence.Record, error) {
 	var r httpfence.Record
-	err := c.write(ctx, http.MethodPost, resource, "adopt", fence.Unordered(t), nil, &r)
-	return fence.Record(r), err
+	if err := c.write(ctx, http.MethodPost, resource, "adopt", fence.Unordered(t), nil, &r); err != nil {
+		return fence.Record{}, err
+	}
+	if adopted := fence.Record(r); adopted.Token() != t {
+		return fence.Record{}, fmt.Errorf("adopt resource %q for %v: answered with a record of %v", resource, t, adopted)
+	}
+	return fence.Record(r), nil
 }
 
 // Advance implements fence.Ledger.
@@ -65,7 +88,14 @@ func (c *Client) Advance(ctx context.Context, resource string, claim fence.Claim
 	if err := fence.RequireOrdered(claim); err != nil {
 		return err
 	}
-	return c.write(ctx, http.MethodPost, resource, "advance", claim, nil, nil)
+	var r httpfence.Record
+	if err := c.write(ctx, http.MethodPost, resource, "advance", claim, nil, &r); err != nil {
+		return err
+	}
+	if seq, _ := claim.Seq(); r.LastSeq < seq {
+		return fmt.Errorf("advance resource %q to %v: answered with a record of %v", resource, claim, fence.Record(r))
+	}
+	return nil
 }
 
 // Read implements fence.Ledger.
@@ -216,7 +246,7 @@ func (c *Client) exchange(ctx context.Context, method, path string, body, answer
 	case resp.StatusCode != http.StatusOK:
 		return failure(method+" "+path, resp, text)
 	case answer == nil:
-		return nil
+		answer = new(struct{}) // but it has to be an answer of the server's kind
 	}
 	if err := json.Unmarshal(text, answer); err != nil {
 		return fmt.Errorf("read the answer: %w", err)

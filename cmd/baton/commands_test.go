@@ -236,7 +236,7 @@ func TestHelp(t *testing.T) {
 			t.Errorf("help exit-codes lacks %q:\n%s", want, codes)
 		}
 	}
-	commands := []string{"server", "leader", "watch", "members", "history", "groups", "group create", "group update", "group show", "group delete", "campaign", "step-down", "transfer"}
+	commands := []string{"server", "leader", "watch", "members", "history", "groups", "group create", "group update", "group show", "group delete", "campaign", "step-down", "transfer", "cluster status", "cluster add", "cluster remove"}
 	for _, c := range commands {
 		help := run(t, append(strings.Fields(c), "--help")...).wants(t, 0).stdout
 		if !strings.Contains(help, "Examples:") || !strings.Contains(help, "BATON_SERVER") {

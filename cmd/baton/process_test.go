@@ -212,18 +212,27 @@ type serverProcess struct {
 	url string
 }
 
-// startServer starts a server on a free port, unless --http is among args, and waits until it listens.
+// startServer starts a server on a free port with its leases in memory, unless args say otherwise, and
+// waits until it listens.
 func startServer(t storetest.T, args ...string) serverProcess {
 	t.Helper()
-	all := append([]string{"server", "-o", "json", "--http", "127.0.0.1:0"}, args...)
-	p := start(t, all...)
-	var started struct {
+	return started(t, start(t, serverArgs(append([]string{"--store", "memory"}, args...)...)...))
+}
+
+func serverArgs(args ...string) []string {
+	return append([]string{"server", "-o", "json", "--http", "127.0.0.1:0"}, args...)
+}
+
+// started waits until a server listens.
+func started(t storetest.T, p *process) serverProcess {
+	t.Helper()
+	var s struct {
 		URL string `json:"url"`
 	}
-	if err := json.Unmarshal([]byte(p.line()), &started); err != nil || started.URL == "" {
+	if err := json.Unmarshal([]byte(p.line()), &s); err != nil || s.URL == "" {
 		t.Fatalf("the server does not tell its address: %v", err)
 	}
-	return serverProcess{process: p, url: started.URL}
+	return serverProcess{process: p, url: s.URL}
 }
 
 func (s serverProcess) address() string { return strings.TrimPrefix(s.url, "http://") }

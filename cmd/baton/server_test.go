@@ -23,10 +23,21 @@ func TestBadUsage(t *testing.T) {
 		{[]string{"server", "--http", ":0"}, "--insecure"},
 		{[]string{"server", "--http", "0.0.0.0:0"}, "--insecure"},
 		{[]string{"server", "--http", "[::]:0"}, "--insecure"},
-		{[]string{"server", "--store", "consul://h:8500"}, "want one of memory"},
-		{[]string{"server", "--store", "memory://"}, "want one of memory"},
-		{[]string{"server", "--store", "etcd"}, "want one of memory"},
-		{[]string{"server", "--store", "etcd://h:2379,,h:2379"}, "a host is missing"},
+		{[]string{"server", "--store", "consul://h:8500"}, "want one of raft, memory"},
+		{[]string{"server", "--store", "memory://"}, "want one of raft, memory"},
+		{[]string{"server", "--store", "etcd"}, "want one of raft, memory"},
+		{[]string{"server", "--http", "127.0.0.1:0", "--store", "etcd://h:2379,,h:2379"}, "a host is missing"},
+		{[]string{"server", "--store", "raft://"}, "want one of raft, memory"},
+		{[]string{"server", "--http", "127.0.0.1:0", "--cluster", "s1"}, "is not of the form id=host:port"},
+		{[]string{"server", "--http", "127.0.0.1:0", "--cluster", "s1=127.0.0.1:1,s1=127.0.0.1:2"}, "stands twice"},
+		{[]string{"server", "--http", "127.0.0.1:0", "--cluster", "s2=127.0.0.1:1,s3=127.0.0.1:2"}, "names this server too"},
+		{[]string{"server", "--http", "127.0.0.1:0", "--cluster", "s1=0.0.0.0:7402,s2=127.0.0.1:2"}, "--insecure"},
+		{[]string{"server", "--http", "127.0.0.1:0", "--peer", ":7402"}, "--insecure"},
+		{[]string{"server", "--http", "127.0.0.1:0", "--server-id", "no id"}, "server id"},
+		{[]string{"server", "--http", "127.0.0.1:0", "--store", "memory", "--join"}, "for --store raft"},
+		{[]string{"server", "--http", "127.0.0.1:0", "--data", "/dev/null/data"}, "data directory"},
+		{[]string{"server", "--http", "127.0.0.1:0", "--peer", s.address(), "--data", t.TempDir()}, "peer port"},
+		{[]string{"cluster", "add", "s2"}, "SERVER=HOST:PORT"},
 		{[]string{"server", "--log-format", "xml"}, "want text or json"},
 		{[]string{"server", "--log-level", "loud"}, "want debug, info, warn or error"},
 		{[]string{"server", "--default-min-ttl", "10s", "--default-max-ttl", "5s"}, "want 0 < min <= max"},
@@ -71,7 +82,7 @@ func TestInsecureIsSaidToListenBeyondLoopback(t *testing.T) {
 
 func TestServerSaysWhereItIs(t *testing.T) {
 	t.Parallel()
-	s := start(t, "server", "--http", "127.0.0.1:0", "--log-format", "json")
+	s := start(t, "server", "--store", "memory", "--http", "127.0.0.1:0", "--log-format", "json")
 	if line := s.line(); !strings.HasPrefix(line, "baton serves http://127.0.0.1:") || !strings.Contains(line, "memory") {
 		t.Errorf("the first line is %q", line)
 	}

@@ -82,6 +82,7 @@ as a variable too: --log-level is $BATON_LOG_LEVEL.`,
 		a.leaderCommand(), a.watchCommand(), a.membersCommand(), a.historyCommand(),
 		a.groupsCommand(), a.groupCommand(),
 		a.campaignCommand(), a.stepDownCommand(), a.transferCommand(),
+		a.clusterCommand(),
 		a.versionCommand(), exitCodesTopic(),
 	)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
@@ -155,7 +156,10 @@ func (a *app) report(err error) {
 		_ = json.NewEncoder(a.Stderr).Encode(body)
 		return
 	}
-	_, _ = fmt.Fprintln(a.Stderr, "baton:", strings.ReplaceAll(err.Error(), "\n", "; "))
+	// Further lines are commands to be copied, if they are indented.
+	text := strings.ReplaceAll(err.Error(), "\n", "; ")
+	text = strings.ReplaceAll(text, ";   ", "\n  ")
+	_, _ = fmt.Fprintln(a.Stderr, "baton:", text)
 }
 
 func (a *app) clientConfig() remotestore.Config {

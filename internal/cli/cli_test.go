@@ -110,7 +110,7 @@ func TestCheckAddress(t *testing.T) {
 		"7400":           false,
 		"":               false,
 	} {
-		err := checkAddress(t.Context(), address, false)
+		err := checkAddress(t.Context(), "--http", address, false)
 		if (err == nil) != ok {
 			t.Errorf("%q: %v", address, err)
 		}
@@ -118,7 +118,7 @@ func TestCheckAddress(t *testing.T) {
 			t.Errorf("%q: exit code %d", address, exitCode(err))
 		}
 	}
-	if err := checkAddress(t.Context(), ":7400", true); err != nil {
+	if err := checkAddress(t.Context(), "--http", ":7400", true); err != nil {
 		t.Errorf("insecure: %v", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,6 +19,7 @@ import (
 	"baton/server/httpapi"
 	"baton/store/etcdstore"
 	"baton/store/memstore"
+	"baton/store/raftstore"
 )
 
 // shutdownTime is what requests have to finish in when the server ends.
@@ -32,6 +34,14 @@ type serverFlags struct {
 	logFormat      string
 	logLevel       string
 	insecure       bool
+
+	data            string
+	peer            string
+	peerGiven       bool
+	serverID        string
+	cluster         string
+	join            bool
+	electionTimeout time.Duration
 }
 
 func (a *app) serverCommand() *cobra.Command {
@@ -43,17 +53,36 @@ func (a *app) serverCommand() *cobra.Command {
 with a hint to reconnect, lets requests finish, and exits. A second signal ends it
 at once.
 
+By itself it keeps the leases durably, in the directory --data. Three servers that
+name each other with --cluster survive the loss of any one of them; nodes may talk to
+any. How to run them, and how to replace one, is in docs/operations.md.
+
 Without authentication it listens on loopback only, unless --insecure is given.`,
 		Example: `  baton server
+  baton server --server-id s1 --cluster s1=10.0.0.1:7402,s2=10.0.0.2:7402,s3=10.0.0.3:7402 \
+    --http :7400 --insecure                    # one of three
   baton server --http 127.0.0.1:8400 --explicit-groups --log-format json
   baton server --http :7400 --insecure         # only in a network you trust
   baton server --store etcd://10.0.0.1:2379,10.0.0.2:2379/baton`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return a.serve(c.Context(), f) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			f.peerGiven = c.Flags().Changed("peer")
+			if f.store != "raft" && (f.cluster != "" || f.join) {
+				return usagef("--cluster and --join are for --store raft")
+			}
+			return a.serve(c.Context(), f)
+		},
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.http, "http", "127.0.0.1:7400", "address to serve HTTP on; port 0 takes a free one")
-	fl.StringVar(&f.store, "store", "memory", "where leases are kept: "+strings.Join(storeNames(), ", "))
+	fl.StringVar(&f.store, "store", "raft", "where leases are kept: "+strings.Join(storeNames(), ", "))
+	fl.StringVar(&f.data, "data", "./baton-data", "directory of the raft store")
+	fl.StringVar(&f.peer, "peer", "127.0.0.1:7402", "address to listen on for the other servers; if --cluster is given, the one there")
+	fl.StringVar(&f.serverID, "server-id", "s1", "name of this server in its cluster")
+	fl.StringVar(&f.cluster, "cluster", "", "all servers that begin the cluster, as id=host:7402 with commas; none is a cluster of one")
+	fl.BoolVar(&f.join, "join", false, `wait to be added to a cluster by "baton cluster add"`)
+	fl.DurationVar(&f.electionTimeout, "election-timeout", 500*time.Millisecond, "how long the leader of the cluster may be silent before another one is elected")
+	must(fl.MarkHidden("election-timeout"))
 	fl.BoolVar(&f.explicitGroups, "explicit-groups", false, "refuse groups that were not created before")
 	fl.DurationVar(&f.minTTL, "default-min-ttl", 500*time.Millisecond, "shortest lease in groups whose policy does not say")
 	fl.DurationVar(&f.maxTTL, "default-max-ttl", 5*time.Minute, "longest lease in groups whose policy does not say")
@@ -63,12 +92,16 @@ Without authentication it listens on loopback only, unless --insecure is given.`
 	return cmd
 }
 
+// opener opens the store that f.store names.
+type opener func(ctx context.Context, f serverFlags, log *slog.Logger) (baton.Store, error)
+
 // stores are the kinds that --store knows: by their name alone, or, where that
 // shows a URL, by its scheme.
 var stores = []struct {
 	name string
-	open func(address string) (baton.Store, error)
+	open opener
 }{
+	{"raft", openRaft},
 	{"memory", openMemory},
 	{"etcd://host:2379,...", openEtcd},
 	{"etcds://host:2379,...", openEtcd},
@@ -82,12 +115,12 @@ func storeNames() []string {
 	return names
 }
 
-func openStore(address string) (baton.Store, error) {
+func openerOf(address string) (opener, error) {
 	scheme, _, isURL := strings.Cut(address, "://")
 	for _, s := range stores {
 		known, _, wantsURL := strings.Cut(s.name, "://")
 		if scheme == known && isURL == wantsURL {
-			return s.open(address)
+			return s.open, nil
 		}
 	}
 	if isURL {
@@ -98,12 +131,12 @@ func openStore(address string) (baton.Store, error) {
 
 // openMemory starts above every term that a run before this one can have
 // granted, as long as the machine's clock was not set back.
-func openMemory(string) (baton.Store, error) {
+func openMemory(context.Context, serverFlags, *slog.Logger) (baton.Store, error) {
 	return memstore.New(memstore.Config{FirstTerm: baton.Term(time.Now().UnixMilli()) << 10})
 }
 
-func openEtcd(address string) (baton.Store, error) {
-	s, err := etcdstore.Open(address)
+func openEtcd(_ context.Context, f serverFlags, _ *slog.Logger) (baton.Store, error) {
+	s, err := etcdstore.Open(f.store)
 	if err != nil {
 		return nil, &usageError{err: err}
 	}
@@ -118,28 +151,67 @@ func (a *app) serve(ctx context.Context, f serverFlags) error {
 	if f.minTTL <= 0 || f.maxTTL < f.minTTL || f.maxTTL > baton.MaxTTL {
 		return usagef("--default-min-ttl %v and --default-max-ttl %v: want 0 < min <= max <= %v", f.minTTL, f.maxTTL, baton.MaxTTL)
 	}
-	if err := checkAddress(ctx, f.http, f.insecure); err != nil {
+	if err := checkAddress(ctx, "--http", f.http, f.insecure); err != nil {
 		return err
 	}
-	store, err := openStore(f.store)
+	open, err := openerOf(f.store)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = store.Close() }() // there is nobody left to tell
-	service, err := server.New(store, server.Config{
-		DefaultPolicy:  baton.Policy{MinTTL: f.minTTL, MaxTTL: f.maxTTL},
-		ExplicitGroups: f.explicitGroups,
-		Logger:         log,
-	})
-	if err != nil {
-		return &usageError{err: err}
-	}
-	defer service.Close()
+	// Before the store is opened: to wait for the others with a port that cannot be had is in vain.
 	listener, err := net.Listen("tcp", f.http)
 	if err != nil {
 		return usagef("serve HTTP on %s: %w", f.http, err)
 	}
-	return a.serveOn(ctx, listener, service, httpapi.New(service, httpapi.Config{Logger: log}), log)
+	defer func() { _ = listener.Close() }() // it is closed by then, unless the store did not open
+	store, err := open(ctx, f, log)
+	if err != nil {
+		return err
+	}
+	cfg := server.Config{
+		DefaultPolicy:  baton.Policy{MinTTL: f.minTTL, MaxTTL: f.maxTTL},
+		ExplicitGroups: f.explicitGroups,
+		Logger:         log,
+	}
+	raft, isRaft := store.(*raftstore.Store)
+	if isRaft {
+		cfg.Cluster = raftCluster{raft}
+	}
+	service, err := server.New(store, cfg)
+	if err != nil {
+		return &usageError{err: errors.Join(err, store.Close())}
+	}
+	if isRaft {
+		service.Metrics().MustRegister(raftMetrics{raft})
+	}
+	err = a.serveOn(ctx, listener, service, httpapi.New(service, httpapi.Config{Logger: log}), log, diskFailed(store))
+	service.Close()
+	if errors.Is(err, errDisk) {
+		// Closing would write, and wait for what cannot be written.
+		return diskFailure(store)
+	}
+	if closed := store.Close(); closed != nil {
+		log.Warn("the store was not closed as it should be", "err", closed)
+	}
+	return err
+}
+
+// errDisk ends a server whose disk failed.
+var errDisk = errors.New("the disk failed")
+
+// watchStore asks the store every now and then whether it decides, so that the metric of it is
+// right when nobody else asks. It returns with ctx.
+func watchStore(ctx context.Context, service *server.Service) {
+	tick := time.NewTicker(2 * time.Second)
+	defer tick.Stop()
+	for {
+		_ = service.Ready(ctx) // it counts by itself
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // started is what is printed once the server listens.
@@ -149,7 +221,7 @@ type started struct {
 	Dashboard string `json:"dashboard,omitempty"`
 }
 
-func (a *app) serveOn(ctx context.Context, listener net.Listener, service *server.Service, handler *httpapi.Handler, log *slog.Logger) error {
+func (a *app) serveOn(ctx context.Context, listener net.Listener, service *server.Service, handler *httpapi.Handler, log *slog.Logger, failed <-chan struct{}) error {
 	s := started{URL: "http://" + listener.Addr().String(), Store: service.Guarantees().Store}
 	if hasDashboard(handler) {
 		s.Dashboard = s.URL + "/ui/"
@@ -157,6 +229,11 @@ func (a *app) serveOn(ctx context.Context, listener net.Listener, service *serve
 	srv := httpapi.NewServer(handler, log)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(listener) }()
+	var watching sync.WaitGroup
+	watched, stop := context.WithCancel(ctx)
+	defer watching.Wait()
+	defer stop()
+	watching.Go(func() { watchStore(watched, service) })
 
 	err := a.print(s, func(w io.Writer) error {
 		line := fmt.Sprintf("baton serves %s, leases are kept in the %s store", s.URL, s.Store)
@@ -176,6 +253,8 @@ func (a *app) serveOn(ctx context.Context, listener net.Listener, service *serve
 	select {
 	case err := <-served:
 		return fmt.Errorf("serve HTTP on %s: %w", listener.Addr(), err)
+	case <-failed:
+		return errors.Join(errDisk, srv.Close(), ignoreClosed(<-served))
 	case <-ctx.Done():
 	}
 	log.Info("shutting down: watches and waits end, requests may finish; another signal ends it at once", "within", shutdownTime)
@@ -243,10 +322,10 @@ func (a *app) newLogger(format, level string) (*slog.Logger, error) {
 }
 
 // checkAddress refuses addresses that others can reach: nobody is authenticated.
-func checkAddress(ctx context.Context, address string, insecure bool) error {
+func checkAddress(ctx context.Context, flag, address string, insecure bool) error {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
-		return usagef("--http is %q: want an address such as 127.0.0.1:7400", address)
+		return usagef("%s is %q: want an address such as 127.0.0.1:7400", flag, address)
 	}
 	if insecure {
 		return nil
@@ -255,7 +334,7 @@ func checkAddress(ctx context.Context, address string, insecure bool) error {
 	if host != "" {
 		found, err := net.DefaultResolver.LookupIPAddr(ctx, host)
 		if err != nil {
-			return usagef("--http is %q: %w", address, err)
+			return usagef("%s is %q: %w", flag, address, err)
 		}
 		for _, f := range found {
 			ips = append(ips, f.IP)
@@ -267,7 +346,7 @@ func checkAddress(ctx context.Context, address string, insecure bool) error {
 		}
 	}
 	if len(ips) == 0 {
-		return usagef("--http is %q, which others can reach, and nobody is authenticated: listen on loopback, such as 127.0.0.1:7400, or say --insecure", address)
+		return usagef("%s is %q, which others can reach, and nobody is authenticated: listen on loopback, such as 127.0.0.1, or say --insecure", flag, address)
 	}
 	return nil
 }

@@ -71,7 +71,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug)}
 	go func() { _ = server.Serve(port.http) }() // ends with its listener
 	undo = append(undo, server.Close)
-	peers := newHTTPPeers()
+	peers := newHTTPPeers(cfg.dial)
 	undo = append(undo, func() error { peers.close(); return nil })
 
 	p := parts{
@@ -83,7 +83,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		}
 	}
 	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream: raftStream{port.raft, name(cfg.address()), handler.at}, MaxPool: 8, Timeout: 5 * time.Second, Logger: logger,
+		Stream: raftStream{port.raft, name(cfg.address()), handler.at, cfg.dial}, MaxPool: 8, Timeout: 5 * time.Second, Logger: logger,
 	})
 	undo = append(undo, transport.Close)
 	p.transport = plainHeartbeats{transport}

@@ -1,0 +1,255 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"baton"
+)
+
+// The leader of the cluster is killed, again and again, under load: nothing
+// that was acknowledged is lost, repeated or cut short.
+func TestKillLeaderOfTheClusterUnderLoad(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "--election-timeout", "300ms")
+	l := startLoad(c, 4)
+	for i := range dose(t, "BATON_TEST_KILLS", 5) {
+		leader := c.leader(c.ids...)
+		c.servers[leader].kill9()
+		killed := time.Now()
+		next := c.open(c.config(c.others(leader)...))
+		eventually(t, "a grant after the death of "+leader, func() bool {
+			_, err := next.Acquire(t.Context(), fmt.Sprintf("after-kill-%d", i), baton.Candidate{NodeID: "n", InstanceID: "i"}, 5*time.Second)
+			return err == nil
+		})
+		t.Logf("kill %d, of %s: the next grant came after %v", i+1, leader, time.Since(killed).Round(time.Millisecond))
+		c.launch(leader)
+		c.ready(leader)
+	}
+	l.check(t)
+	c.agree()
+}
+
+// The leader of the cluster freezes for longer than an election takes, and is
+// asked for renewals meanwhile, of a lease that its successor has
+// ended. When it wakes up it must not acknowledge a single one.
+func TestFrozenLeaderOfTheClusterAcknowledgesNothing(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "--election-timeout", "150ms")
+	l := startLoad(c, 2)
+	answers := map[int]int{}
+	pauses := dose(t, "BATON_TEST_PAUSES", 40)
+	for i := range pauses {
+		leader := c.leader(c.ids...)
+		survivors := c.others(leader)
+		s := c.open(c.config(survivors...))
+		group := fmt.Sprintf("frozen-%d", i)
+		var lease baton.Lease
+		eventually(t, "a grant", func() bool {
+			var err error
+			lease, err = s.Acquire(t.Context(), group, baton.Candidate{NodeID: "n", InstanceID: "i"}, time.Minute)
+			return err == nil
+		})
+		busy := keepRenewing(c.url(leader), lease)
+		c.servers[leader].signal(syscall.SIGSTOP)
+		eventually(t, "the lease released at a successor", func() bool {
+			return s.Release(t.Context(), lease.ID()) == nil
+		})
+		late := sendRenewals(t, c.http[leader], lease, 16)
+		c.servers[leader].signal(syscall.SIGCONT)
+		for _, status := range late() {
+			answers[status]++
+			if status == http.StatusOK {
+				t.Errorf("pause %d: %s, deposed, acknowledged a renewal of a lease that had been released", i+1, leader)
+			}
+		}
+		busy()
+		_ = s.Close()
+	}
+	t.Logf("%d pauses, answers by status: %v", pauses, answers)
+	c.ready(c.ids...)
+	l.check(t)
+	c.agree()
+}
+
+func renewal(l baton.Lease) string {
+	return fmt.Sprintf(`{"node_id":%q,"instance_id":%q,"term":%d,"extend_by_ms":60000}`, l.NodeID, l.InstanceID, l.Term)
+}
+
+// keepRenewing has renewals on their way all the time, so that some are when the server is stopped.
+func keepRenewing(url string, l baton.Lease) (stop func()) {
+	var stopped atomic.Bool
+	var running sync.WaitGroup
+	transport := &http.Transport{MaxIdleConnsPerHost: 8}
+	client := &http.Client{Transport: transport, Timeout: patience}
+	for range 4 {
+		running.Go(func() {
+			for !stopped.Load() {
+				resp, err := client.Post(url+"/v1/groups/"+l.Group+"/renew", "application/json", strings.NewReader(renewal(l)))
+				if err != nil {
+					return
+				}
+				_ = resp.Body.Close()
+				if resp.StatusCode == http.StatusConflict {
+					return
+				}
+			}
+		})
+	}
+	return func() {
+		stopped.Store(true)
+		running.Wait()
+		transport.CloseIdleConnections()
+	}
+}
+
+// sendRenewals sends requests that wait in the kernel until the server runs
+// again. The returned function reads their answers.
+func sendRenewals(t *testing.T, address string, l baton.Lease, n int) func() []int {
+	t.Helper()
+	var conns []net.Conn
+	body := renewal(l)
+	for range n {
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+		if _, err := fmt.Fprintf(conn, "POST /v1/groups/%s/renew HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", l.Group, len(body), body); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return func() (statuses []int) {
+		for _, conn := range conns {
+			_ = conn.SetReadDeadline(time.Now().Add(patience))
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatalf("no answer to a renewal that was sent while the server was stopped: %v", err)
+			}
+			statuses = append(statuses, resp.StatusCode)
+			_ = resp.Body.Close()
+			_ = conn.Close()
+		}
+		return statuses
+	}
+}
+
+// One of three refuses everything, at once and with a hint; two of three serve.
+// All three started again know every term.
+func TestMinorityRefusesMajorityServes(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	leader := c.leader(c.ids...)
+	s := c.open(c.config(c.ids...))
+	lease, err := s.Acquire(t.Context(), "kept", baton.Candidate{NodeID: "n", InstanceID: "i"}, 10*time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	// Two of three serve, whichever is lost.
+	rest := c.others(leader)
+	c.servers[leader].kill9()
+	c.ready(rest...)
+	if l, err := c.open(c.config(rest...)).Renew(t.Context(), lease.ID(), 10*time.Minute); err != nil || l.Term != lease.Term {
+		t.Fatalf("renewal by two of three: %+v, %v", l, err)
+	}
+
+	// One of three says no.
+	alone := rest[0]
+	c.servers[rest[1]].kill9()
+	client := &http.Client{Timeout: patience}
+	defer client.CloseIdleConnections()
+	ask := func(method, path, body string) *http.Response {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, c.url(alone)+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		return resp
+	}
+	for _, q := range []struct{ method, path, body string }{
+		{"POST", "/v1/groups/kept/renew", renewal(lease)},
+		{"POST", "/v1/groups/new/campaign", `{"node_id":"n","lease_ttl_ms":5000}`},
+		{"POST", "/v1/groups/kept/resign", renewal(lease)},
+		{"GET", "/v1/groups/kept/leader", ""},
+		{"GET", "/readyz", ""},
+	} {
+		began := time.Now()
+		resp := ask(q.method, q.path, q.body)
+		if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") == "" {
+			t.Errorf("%s of one of three: %s, Retry-After %q", q.path, resp.Status, resp.Header.Get("Retry-After"))
+		}
+		t.Logf("%s refused after %v", q.path, time.Since(began).Round(time.Millisecond))
+	}
+	if resp := ask("GET", "/healthz", ""); resp.StatusCode != http.StatusOK {
+		t.Errorf("healthz of one of three: %s", resp.Status)
+	}
+	eventually(t, "the metric of a lost quorum", func() bool {
+		return metric(t, c.url(alone), "baton_store_quorum_healthy") == "0"
+	})
+	if st, err := c.status(alone); err != nil || len(st.Servers) != 3 {
+		t.Errorf("cluster status without a quorum: %+v, %v", st, err)
+	}
+
+	// All of them, after all of them were gone.
+	c.servers[alone].kill9()
+	c.launch(c.ids...)
+	c.ready(c.ids...)
+	again := c.open(c.config(c.ids...))
+	if l, err := again.Get(t.Context(), "kept"); err != nil || l.Term != lease.Term || l.InstanceID != "i" {
+		t.Errorf("after a restart of all: %+v, %v: want term %d of n", l, err, lease.Term)
+	}
+	if l, err := again.Get(t.Context(), "new"); err != nil || l.Term != 0 {
+		t.Errorf("what one of three was asked for was granted: %+v, %v", l, err)
+	}
+	c.agree()
+}
+
+// A leader of the cluster that is told to stop hands the lead on before it goes.
+func TestGracefulStopHandsTheClusterOn(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, "--election-timeout", "10s") // an election by silence would take far longer
+	leader := c.leader(c.ids...)
+	began := time.Now()
+	c.servers[leader].signal(syscall.SIGTERM)
+	if code := c.servers[leader].wait(); code != 0 {
+		t.Fatalf("exit code %d: %s", code, c.servers[leader].errors())
+	}
+	rest := c.others(leader)
+	next := c.leader(rest...)
+	t.Logf("%s leads %v after %s was told to stop", next, time.Since(began).Round(time.Millisecond), leader)
+	for _, id := range rest {
+		if strings.Contains(c.servers[id].errors(), "heartbeat timeout reached") && strings.Contains(c.servers[id].errors(), "last-leader-id="+leader) {
+			t.Errorf("%s found out by silence: %s", id, c.servers[id].errors())
+		}
+	}
+}
+
+func metric(t *testing.T, url, name string) string {
+	t.Helper()
+	resp, err := http.Get(url + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close(); http.DefaultClient.CloseIdleConnections() }()
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		if value, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
+			return value
+		}
+	}
+	return ""
+}

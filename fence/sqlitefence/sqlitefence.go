@@ -15,6 +15,9 @@
 // as cmd/fenced; processes on one machine that share the file set a
 // busy_timeout and keep their transactions short. So far as one process is
 // concerned Adopt waits its turn behind those that came before it.
+//
+// A power cut forgets no adoption if the database is opened with the pragma
+// synchronous(FULL), which is SQLite's default but not every driver's.
 package sqlitefence
 
 import (

@@ -1,6 +1,7 @@
 package raftstore
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net"
@@ -33,8 +34,12 @@ type Config struct {
 	Clock  baton.Clock
 	Logger *slog.Logger
 
+	dial  dialer
 	trial *trial
 }
+
+// dialer connects to the peer port of another server.
+type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
 const maxServers = 9
 
@@ -53,6 +58,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Clock == nil {
 		c.Clock = baton.SystemClock()
+	}
+	if c.dial == nil {
+		c.dial = (&net.Dialer{Timeout: time.Second}).DialContext
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

@@ -82,8 +82,12 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 			return fail(err)
 		}
 	}
+	// One request in flight switches pipelining off. A leader that is deposed while
+	// its pipeline is full never gets out of it (raft v1.8.0: its decoder is gone, and the sender
+	// waits for it), and then raft cannot be shut down. Entries hold many commands each, so little is lost.
 	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Stream: raftStream{port.raft, name(cfg.address()), handler.at, cfg.dial}, MaxPool: 8, Timeout: 5 * time.Second, Logger: logger,
+		MaxRPCsInFlight: 1,
+		Stream:          raftStream{port.raft, name(cfg.address()), handler.at, cfg.dial}, MaxPool: 8, Timeout: 5 * time.Second, Logger: logger,
 	})
 	undo = append(undo, transport.Close)
 	p.transport = plainHeartbeats{transport}

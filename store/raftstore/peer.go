@@ -177,6 +177,7 @@ type raftStream struct {
 	*connQueue
 	advertise net.Addr
 	at        func(address string) (addressee, error)
+	dial      dialer
 }
 
 func (s raftStream) Addr() net.Addr { return s.advertise }
@@ -187,7 +188,9 @@ func (s raftStream) Dial(address raft.ServerAddress, timeout time.Duration) (net
 	if err != nil {
 		return nil, err
 	}
-	conn, err := net.DialTimeout("tcp", string(address), timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	conn, err := s.dial(ctx, "tcp", string(address))
 	if err != nil {
 		return nil, err
 	}
@@ -214,9 +217,9 @@ func (plainHeartbeats) SetHeartbeatHandler(func(raft.RPC)) {}
 // httpPeers asks other servers over HTTP.
 type httpPeers struct{ client *http.Client }
 
-func newHTTPPeers() *httpPeers {
+func newHTTPPeers(dial dialer) *httpPeers {
 	return &httpPeers{&http.Client{Transport: &http.Transport{
-		DialContext:           (&net.Dialer{Timeout: time.Second}).DialContext,
+		DialContext:           dial,
 		MaxIdleConnsPerHost:   1024,
 		IdleConnTimeout:       time.Minute,
 		ResponseHeaderTimeout: 0, // a wait in line takes as long as it takes

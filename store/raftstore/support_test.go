@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/raft"
 	"go.uber.org/goleak"
 )
 
@@ -127,4 +128,8 @@ func (c *testCluster) stopAll() {
 		}
 		delete(c.servers, id)
 	}
+}
+
+func raftServer(id, address string) raft.Server {
+	return raft.Server{ID: raft.ServerID(id), Address: raft.ServerAddress(address)}
 }

@@ -28,9 +28,13 @@ import (
 // measures are what can be asked for with -only, in the order of a run.
 var measures = []string{"renewals", "cycles", "reads", "handover", "crash", "scale"}
 
+// everybody is who can be asked for with -contenders.
+var everybody = []string{"baton", "etcd", "baton x3", "etcd x3"}
+
 // settings are the flags.
 type settings struct {
 	full      bool
+	who       string
 	only      string
 	output    string
 	profile   string
@@ -72,6 +76,7 @@ func parse(args []string) (settings, error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	f.BoolVar(&s.full, "full", false, "the long dose: more and longer slices, and a million leases")
 	f.StringVar(&s.only, "only", strings.Join(measures, ","), "what to measure")
+	f.StringVar(&s.who, "contenders", strings.Join(everybody, ","), "who is measured; ratios need the rival too")
 	f.StringVar(&s.output, "o", "text", "how to print the result: text or json")
 	f.StringVar(&s.profile, "profile", "", "directory for CPU profiles of the Baton servers, and of this program as client.pprof")
 	f.StringVar(&s.scale, "scale", "", "numbers of leases on one server, with commas (100000; with -full 100000,1000000)")
@@ -110,6 +115,11 @@ func parse(args []string) (settings, error) {
 	for name := range strings.SplitSeq(s.only, ",") {
 		if !slices.Contains(measures, name) {
 			return s, fmt.Errorf("-only %q is not known: want some of %s", name, strings.Join(measures, ", "))
+		}
+	}
+	for name := range strings.SplitSeq(s.who, ",") {
+		if !slices.Contains(everybody, name) {
+			return s, fmt.Errorf("-contenders %q is not known: want some of %s", name, strings.Join(everybody, ", "))
 		}
 	}
 	if s.output != "text" && s.output != "json" {
@@ -202,7 +212,7 @@ func (b *bench) measure(ctx context.Context) error {
 
 // sideBySide measures all contenders in turns.
 func (b *bench) sideBySide(ctx context.Context) (err error) {
-	contenders, err := b.stage.contenders(ctx, b.shared)
+	contenders, err := b.stage.contenders(ctx, strings.Split(b.who, ","), b.shared)
 	defer func() {
 		for _, c := range contenders {
 			err = errors.Join(err, c.Close())

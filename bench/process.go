@@ -81,20 +81,24 @@ func findRoot() (string, error) {
 	}
 }
 
-// contenders starts all of them. What it returns has to be closed even if it fails.
-func (s *stage) contenders(ctx context.Context, shared bool) (list []contender, err error) {
-	for _, servers := range []int{1, 3} {
-		suffix := ""
-		if servers > 1 {
-			suffix = fmt.Sprintf(" x%d", servers)
+// contenders starts those who are named. What it returns has to be closed even if it fails.
+func (s *stage) contenders(ctx context.Context, names []string, shared bool) (list []contender, err error) {
+	for _, name := range names {
+		progress("starting %s", name)
+		system, suffix, several := strings.Cut(name, " ")
+		servers := 1
+		if several {
+			servers = 3
 		}
-		progress("starting baton%s and etcd%s", suffix, suffix)
-		b := &batonServers{name: "baton" + suffix, rival: "etcd" + suffix, shared: shared}
-		list = append(list, b)
-		if b.processes, b.urls, err = s.startBaton(ctx, servers); err != nil {
-			return list, err
+		if system == "baton" {
+			b := &batonServers{name: name, rival: strings.TrimSpace("etcd " + suffix), shared: shared}
+			list = append(list, b)
+			if b.processes, b.urls, err = s.startBaton(ctx, servers); err != nil {
+				return list, err
+			}
+			continue
 		}
-		e := &etcdServers{name: "etcd" + suffix, shared: shared}
+		e := &etcdServers{name: name, shared: shared}
 		list = append(list, e)
 		if e.members, err = s.startEtcd(ctx, servers); err != nil {
 			return list, err

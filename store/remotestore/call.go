@@ -11,7 +11,6 @@ import (
 	"mime"
 	"net"
 	"net/http"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -111,19 +110,38 @@ func (k call) decode(data []byte, into any) error {
 	if err := json.Unmarshal(data, into); err != nil {
 		return fmt.Errorf("decode the answer: %w", err)
 	}
-	if len(k.has) == 0 {
-		return nil
-	}
-	var fields map[string]json.RawMessage
-	if err := json.Unmarshal(data, &fields); err != nil {
-		return fmt.Errorf("decode the answer: %w", err)
-	}
 	for _, name := range k.has {
-		if _, ok := fields[name]; !ok {
+		if !hasField(data, name) {
 			return fmt.Errorf("an answer without %q", name)
 		}
 	}
 	return nil
+}
+
+// hasField reports whether an object has a field of that name. It is given what
+// has been decoded before, so it need not ask whether that is JSON, and names
+// that a server of ours writes without escapes.
+func hasField(object []byte, name string) bool {
+	depth, from := 0, -1
+	for i := 0; i < len(object); i++ {
+		switch c := object[i]; {
+		case from >= 0 && c == '\\':
+			i++
+		case from >= 0 && c == '"':
+			if depth == 1 && string(object[from:i]) == name && bytes.HasPrefix(bytes.TrimLeft(object[i+1:], " \t\r\n"), []byte{':'}) {
+				return true
+			}
+			from = -1
+		case from >= 0:
+		case c == '"':
+			from = i + 1
+		case c == '{' || c == '[':
+			depth++
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return false
 }
 
 // tryServers calls try with one server after the other until it returns
@@ -136,7 +154,7 @@ func (c *Client) tryServers(ctx context.Context, k call, try func(context.Contex
 	deadline := c.cfg.Clock.Now() + c.cfg.Timeout + k.wait
 
 	var last *failure
-	tried := make(map[*server]bool, len(c.servers.list))
+	var tried []*server
 	for round := 1; ; {
 		if ctx.Err() != nil {
 			return unsure, c.ended(asked, k.op)
@@ -147,7 +165,7 @@ func (c *Client) tryServers(ctx context.Context, k call, try func(context.Contex
 			if round++; round > rounds {
 				return unsure, unavailable(k.op, last, 0)
 			}
-			clear(tried)
+			tried = tried[:0]
 			_, wait = c.servers.next(now, tried)
 			wait = max(wait, jitter(100*time.Millisecond))
 		}
@@ -160,7 +178,7 @@ func (c *Client) tryServers(ctx context.Context, k call, try func(context.Contex
 			}
 			continue
 		}
-		tried[srv] = true
+		tried = append(tried, srv)
 		err := c.bounded(ctx, min(share, deadline-now), srv, try)
 		if !errors.As(err, &last) {
 			return unsure, err
@@ -226,7 +244,7 @@ func (c *Client) attempt(ctx context.Context, srv *server, k call, body []byte) 
 		return nil, err
 	}
 	defer func() { _ = resp.Body.Close() }() // all of it was read, or it is not wanted
-	data, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	data, err := readAnswer(resp)
 	switch {
 	case err != nil:
 		return nil, &failure{server: srv.base, err: fmt.Errorf("read the answer: %w", err)}
@@ -238,6 +256,16 @@ func (c *Client) attempt(ctx context.Context, srv *server, k call, body []byte) 
 		return nil, &failure{server: srv.base, err: notBaton(resp)}
 	}
 	return data, nil
+}
+
+// readAnswer reads up to one byte more than an answer may have.
+func readAnswer(resp *http.Response) ([]byte, error) {
+	if n := resp.ContentLength; n >= 0 && n <= maxAnswer {
+		data := make([]byte, n)
+		_, err := io.ReadFull(resp.Body, data)
+		return data, err
+	}
+	return io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 }
 
 // send returns the response, or a *failure.
@@ -258,14 +286,10 @@ func (c *Client) send(ctx context.Context, srv *server, k call, body []byte, acc
 	if c.cfg.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.cfg.Token)
 	}
-	resp, err := c.http.Do(req)
+	resp, err := c.transport.RoundTrip(req)
 	if err != nil {
 		var op *net.OpError
 		unsent := errors.As(err, &op) && op.Op == "dial"
-		var wrapped *url.Error
-		if errors.As(err, &wrapped) {
-			err = wrapped.Err // the address is in the failure already
-		}
 		return nil, &failure{server: srv.base, err: err, unsent: unsent}
 	}
 	return resp, nil
@@ -303,7 +327,11 @@ func notBaton(resp *http.Response) error {
 func isSuccess(status int) bool { return status == http.StatusOK || status == http.StatusCreated }
 
 func hasType(resp *http.Response, want string) bool {
-	t, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	has := resp.Header.Get("Content-Type")
+	if has == want {
+		return true
+	}
+	t, _, err := mime.ParseMediaType(has)
 	return err == nil && t == want
 }
 

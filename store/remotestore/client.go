@@ -15,9 +15,10 @@ import (
 // Client speaks a Baton server's API in the API's own words, with fail-over between
 // servers. Tools use it; programs that want to lead use [Store].
 type Client struct {
-	cfg     Config
-	http    *http.Client
-	servers *servers
+	cfg Config
+	// transport does no more than is wanted: an http.Client would follow redirects and keep cookies.
+	transport http.RoundTripper
+	servers   *servers
 
 	closing context.Context
 	close   context.CancelFunc
@@ -29,11 +30,7 @@ func NewClient(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Client{cfg: cfg, servers: newServers(cfg.Servers)}
-	c.http = &http.Client{
-		Transport:     cfg.Transport,
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	c := &Client{cfg: cfg, transport: cfg.Transport, servers: newServers(cfg.Servers)}
 	c.closing, c.close = context.WithCancel(context.Background())
 	return c, nil
 }
@@ -41,7 +38,9 @@ func NewClient(cfg Config) (*Client, error) {
 // Close ends all calls, watches among them, with ErrUnavailable.
 func (c *Client) Close() error {
 	c.close()
-	c.http.CloseIdleConnections()
+	if t, ok := c.transport.(interface{ CloseIdleConnections() }); ok {
+		t.CloseIdleConnections()
+	}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package remotestore
 
 import (
+	"slices"
 	"sync"
 	"time"
 )
@@ -29,14 +30,14 @@ func newServers(bases []string) *servers {
 
 // next returns the server to ask, and how long to wait before: the one that is
 // stuck to, else those after it, else the one whose pause ends first. It is nil when all were tried.
-func (s *servers) next(now time.Duration, tried map[*server]bool) (*server, time.Duration) {
+func (s *servers) next(now time.Duration, tried []*server) (*server, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var best *server
 	var least time.Duration
 	for i := range s.list {
 		srv := s.list[(s.current+i)%len(s.list)]
-		if tried[srv] {
+		if slices.Contains(tried, srv) {
 			continue
 		}
 		wait := srv.notBefore - now

@@ -11,6 +11,18 @@ import (
 	"baton/fence/sqlitefence"
 )
 
+// query reads all that a statement returns.
+func query(ctx context.Context, tx sqlitefence.Tx, text string, args ...any) error {
+	rows, err := tx.QueryContext(ctx, text, args...)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+	}
+	return rows.Err()
+}
+
 // TestTransactionLost: SQLite itself rolls back when a statement that writes is
 // interrupted. An effect that overlooks this writes nothing more, since it would
 // be outside of any transaction, beside the check.
@@ -26,11 +38,7 @@ func TestTransactionLost(t *testing.T) {
 			return tx.QueryRowContext(ctx, `insert into log (resource, token, seq, value)`+endless+` returning id`).Scan(&id)
 		},
 		"Query": func(ctx context.Context, tx sqlitefence.Tx) error {
-			rows, err := tx.QueryContext(ctx, `insert into log (resource, token, seq, value)`+endless+` returning id`)
-			if err == nil {
-				err = errors.Join(errors.New("not interrupted"), rows.Close(), rows.Err())
-			}
-			return err
+			return query(ctx, tx, `insert into log (resource, token, seq, value)`+endless+` returning id`)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -51,9 +59,7 @@ func TestTransactionLost(t *testing.T) {
 				}
 				stale := row("log", fence.Unordered(a), "stale")
 				_, _ = tx.ExecContext(ctx, insertSQL, stale...)
-				if rows, err := tx.QueryContext(ctx, insertSQL+" returning id", stale...); err == nil {
-					_ = errors.Join(rows.Close(), rows.Err())
-				}
+				_ = query(ctx, tx, insertSQL+" returning id", stale...)
 				_ = tx.QueryRowContext(ctx, insertSQL+" returning id", stale...).Scan(new(int64))
 				return nil
 			})

@@ -518,3 +518,59 @@ func TestProposalsAtTheEndOfAReign(t *testing.T) {
 		<-answered
 	})
 }
+
+// A leader whose disk fails acknowledges nothing, and another takes over. What it had half
+// written changes nothing when it is back.
+func TestLeaderWhoseDiskFails(t *testing.T) {
+	check := scheduled(t, trial{}, 3, func(c *simCluster) {
+		old := c.awaitReign(nil)
+		lease := old.acquire(c, "holder", time.Minute)
+		p := old.process()
+		p.disk.mu.Lock()
+		p.disk.fail = errors.New("no space left on device")
+		p.disk.mu.Unlock()
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		if err := p.store.Release(ctx, lease.ID()); err == nil {
+			c.t.Error("released on a disk that fails")
+		}
+		successor := c.awaitReign(old)
+		if l, err := successor.process().store.Renew(context.Background(), lease.ID(), time.Minute); err != nil || l.Term != lease.Term {
+			c.t.Errorf("renewed through the successor: %+v, %v", l, err)
+		}
+		old.crash()
+		old.start(nil)
+		c.settle()
+	})
+	for _, p := range check.problems {
+		t.Error(p)
+	}
+}
+
+// A server dies with a vote written and not sent, and with entries written and
+// not acknowledged. It comes back with both.
+func TestCrashWhileStoring(t *testing.T) {
+	check := scheduled(t, trial{}, 3, func(c *simCluster) {
+		for range 10 {
+			old := c.awaitReign(nil)
+			for _, n := range c.nodes {
+				if n != old {
+					n.process().disk.whenStored(func(leasefsm.Command) { go n.crash() })
+					break
+				}
+			}
+			c.mustAcquire(old, "g", fmt.Sprintf("n%d", len(c.check.leaders)))
+			time.Sleep(time.Second) // the last write that it dies of is done
+			for _, n := range c.nodes {
+				n.start(nil)
+			}
+			old.crash()
+			c.awaitReign(old)
+			old.start(nil)
+		}
+		c.settle()
+	})
+	for _, p := range check.problems {
+		t.Error(p)
+	}
+}

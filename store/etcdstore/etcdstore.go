@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"fmt"
 	"hash/fnv"
-	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -186,7 +185,7 @@ func (k keys) slot(group string, n int) string {
 }
 
 func (k keys) place(group string, c baton.Candidate) string {
-	return path.Join(string(k), "line", group, c.NodeID, c.InstanceID)
+	return k.line(group) + c.NodeID + "/" + c.InstanceID
 }
 
 // in tells these keys in one etcd cluster from all others, for cursors.

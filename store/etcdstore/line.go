@@ -45,14 +45,22 @@ func (st *state) inLine(c baton.Candidate) bool {
 	return slices.ContainsFunc(st.line, func(p place) bool { return p.is(c) })
 }
 
-// ahead is how many in line go before c. A successor that the last ending named
-// goes before all.
+// successor is the node that the last ending named, "" if none. Of a lease that ran
+// out while it was being ended, and that nobody has written down yet, the ending still says it.
+func (st *state) successor() string {
+	if st.lapsed() && st.record.Holder.Ending != nil {
+		return st.record.Holder.Ending.Successor
+	}
+	return st.record.Successor
+}
+
+// ahead is how many in line go before c. A successor goes before all.
 func (st *state) ahead(c baton.Candidate) int {
 	n := slices.IndexFunc(st.line, func(p place) bool { return p.is(c) })
 	if n < 0 {
 		n = len(st.line)
 	}
-	successor := slices.IndexFunc(st.line, func(p place) bool { return p.node == st.record.Successor })
+	successor := slices.IndexFunc(st.line, func(p place) bool { return p.node == st.successor() })
 	switch {
 	case successor == n && n < len(st.line):
 		return 0

@@ -1,0 +1,65 @@
+package etcdstore_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"baton"
+	"baton/internal/testserver"
+	"baton/store/etcdstore"
+)
+
+// queue starts waits, one behind the other, and tells who was called.
+func queue(t *testing.T, s *etcdstore.Store, etcd *clientv3.Client, prefix, group string, nodes ...string) <-chan string {
+	t.Helper()
+	called := make(chan string, len(nodes))
+	for _, node := range nodes {
+		go func() {
+			if s.Await(t.Context(), group, baton.Candidate{NodeID: node, InstanceID: "i"}) == nil {
+				called <- node
+			}
+		}()
+		eventually(t, node+" in line", func() bool {
+			resp, err := etcd.Get(t.Context(), prefix+"/line/"+group+"/"+node+"/i")
+			return err == nil && resp.Count == 1
+		})
+	}
+	return called
+}
+
+// A holder that died before it could hand over does not keep the successor that
+// it was told of from going first.
+func TestSuccessorIsCalledFirstWhenTheEndingLeaseRunsOut(t *testing.T) {
+	t.Parallel()
+	s, etcd := one(t)
+	l := lead(t, s, "g", "i-1", 2*time.Second)
+	called := queue(t, s, etcd, "/etcdstore", "g", "first", "heir")
+	if err := s.End(t.Context(), "g", l.Term, baton.Ending{Reason: baton.Transferred, Successor: "heir"}); err != nil {
+		t.Fatal(err)
+	}
+	if node := <-called; node != "heir" {
+		t.Errorf("%s is called first: want the successor", node)
+	}
+}
+
+// Whatever the prefix looks like, one who waits has one place, and finds it.
+func TestPlacesUnderAnOddPrefix(t *testing.T) {
+	t.Parallel()
+	members := testserver.StartEtcd(t, 1)
+	etcd := raw(t, members...)
+	s := open(t, etcdstore.Config{Endpoints: endpoints(t, members), Prefix: "a//b/./c"})
+	l := lead(t, s, "g", "i-1", time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	_ = s.Await(ctx, "g", baton.Candidate{NodeID: "w", InstanceID: "i"})
+	if resp, err := etcd.Leases(t.Context()); err != nil || len(resp.Leases) != 2 {
+		t.Errorf("etcd has %d leases, %v: want the holder's and that of one place", len(resp.Leases), err)
+	}
+	release(t, s, l)
+	if err := s.Await(t.Context(), "g", baton.Candidate{NodeID: "w", InstanceID: "i"}); err != nil {
+		t.Errorf("await: %v", err)
+	}
+}

@@ -105,9 +105,10 @@ func once[R any](ctx context.Context, s *Store, limit time.Duration, call func(c
 	defer cancel()
 	sent := time.Now()
 	r, err := call(attempt, c)
-	// A caller in a hurry is no sign of a member that hangs.
+	// A caller in a hurry is no sign of a member that hangs. One that waited and
+	// then gave up is, whether its context was cancelled or ran out.
 	const hurry = 200 * time.Millisecond
-	if err != nil && !refused(err) && !errors.Is(ctx.Err(), context.Canceled) && (ctx.Err() == nil || time.Since(sent) > hurry) {
+	if err != nil && !refused(err) && (ctx.Err() == nil || time.Since(sent) > hurry) {
 		s.members.leave(at)
 	}
 	return r, err

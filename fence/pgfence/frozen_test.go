@@ -179,6 +179,40 @@ func TestStaleAdoptEvictsNobody(t *testing.T) {
 	}
 }
 
+// TestOvertakenAdoptEvictsNobody: between the first look of an Adopt and its place
+// in the line a later leadership has adopted, and has begun to write.
+func TestOvertakenAdoptEvictsNobody(t *testing.T) {
+	pool := openFast(t)
+	ledger := newLedger(t, pool, pgfence.Config{})
+	mustAdopt(t, ledger, "log", token(5, "a"))
+	writer, err := pool.Begin(t.Context()) // holds what a write of the later leadership would
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := writer.Exec(t.Context(), "select pg_advisory_xact_lock_shared(baton_fence_key('log'))"); err != nil {
+		t.Fatal(err)
+	}
+	var overtaken sync.WaitGroup
+	overtaken.Go(func() {
+		if _, err := ledger.Adopt(t.Context(), "log", token(6, "b")); !errors.Is(err, fence.ErrStale) {
+			t.Errorf("adopt: got %v, want stale", err)
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for waits := false; !waits; {
+		const query = "select exists (select from pg_locks where locktype = 'advisory' and mode = 'ExclusiveLock' and not granted)"
+		if err := pool.QueryRow(ctx, query).Scan(&waits); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec(t, pool, "update fenced_resource set max_token = 7, instance = 'c' where name = 'log'")
+	overtaken.Wait()
+	if err := writer.Commit(t.Context()); err != nil {
+		t.Errorf("write of the leader: %v", err)
+	}
+}
+
 // TestAdmitBoundsTheTransaction: the timeouts are what is left of the
 // leadership, and never longer than what the caller has set.
 func TestAdmitBoundsTheTransaction(t *testing.T) {

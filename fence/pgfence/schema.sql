@@ -115,6 +115,7 @@ DECLARE
     held_term     bigint;
     held_instance text;
     locked        boolean := false;
+    waited        boolean := false;
     holder        integer;
     last          bigint;
 BEGIN
@@ -136,15 +137,11 @@ BEGIN
     LOOP
         SELECT "group", max_token, instance INTO held_group, held_term, held_instance
           FROM fenced_resource WHERE name = resource;
-        -- Checked before the lock, too: who is refused disturbs nobody.
+        -- Checked before the lock, too, and again before anybody is
+        -- disconnected: who is refused disturbs nobody.
         PERFORM baton_fence_check(resource, held_group, held_term, held_instance, token_group, token_term, token_instance);
         EXIT WHEN held_term = token_term OR locked;
-        BEGIN
-            PERFORM set_config('lock_timeout', evict_ms::text, true);
-            PERFORM pg_advisory_xact_lock(key);
-            PERFORM set_config('lock_timeout', '0', true);
-            locked := true;
-        EXCEPTION WHEN lock_not_available THEN
+        IF waited THEN
             FOR holder IN
                 SELECT pid FROM pg_locks
                  WHERE locktype = 'advisory' AND granted AND mode = 'ShareLock' AND objsubid = 1
@@ -157,6 +154,14 @@ BEGIN
                     NULL; -- of another role: its own timeout ends it
                 END;
             END LOOP;
+        END IF;
+        BEGIN
+            PERFORM set_config('lock_timeout', evict_ms::text, true);
+            PERFORM pg_advisory_xact_lock(key);
+            PERFORM set_config('lock_timeout', '0', true);
+            locked := true;
+        EXCEPTION WHEN lock_not_available THEN
+            waited := true;
         END;
     END LOOP;
 

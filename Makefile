@@ -15,7 +15,7 @@ NEIGHBOURS = testservers
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test obtain vet lint unit race servers fmt fuzz bench
+.PHONY: help test obtain vet lint unit race servers fmt fuzz bench soak
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -61,3 +61,6 @@ fuzz: ## every fuzz target for FUZZTIME each (20s)
 
 bench: ## the benchmarks that match BENCH (all)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem ./...
+
+soak: ## the long forms of tests that run in a short form every time: hundreds of kills and freezes
+	BATON_TEST_KILLS=100 BATON_TEST_PAUSES=500 $(GO) test -count=1 -timeout 2h -v -run 'LeaderOfTheCluster' ./cmd/baton

@@ -15,13 +15,14 @@ import (
 // refused runs a server that must not start, and returns what it says.
 func refused(t *testing.T, args []string, says ...string) string {
 	t.Helper()
-	r := run(t, args...).wants(t, 2)
+	r := run(t, append(args, "-o", "text")...).wants(t, 2)
+	_, told, ok := strings.Cut("\n"+r.stderr, "\nbaton: ") // there may be lines of the log before it
 	for _, want := range says {
-		if r.stdout != "" || !strings.HasPrefix(r.stderr, "baton: ") || !strings.Contains(r.stderr, want) {
+		if r.stdout != "" || !ok || !strings.Contains(told, want) {
 			t.Fatalf("want a refusal that says %q, got %v", want, r)
 		}
 	}
-	return r.stderr
+	return told
 }
 
 // alone is the arguments of a cluster of one.

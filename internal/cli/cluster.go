@@ -118,22 +118,22 @@ other servers must answer meanwhile, so a dead one is removed first.`,
 
 // addServer asks until the server has a vote, or ctx ends, or it is refused.
 func addServer(ctx context.Context, client *remotestore.Client, req api.AddServerRequest) error {
-	var asked error // what kept it from being done, before ctx ended
+	last := errors.New("there was no answer")
 	for {
 		err := client.AddServer(ctx, req)
 		if err == nil || votes(ctx, client, req) {
 			return nil
 		}
-		if !errors.Is(err, baton.ErrUnavailable) && ctx.Err() == nil {
-			return err
-		}
-		if asked == nil || ctx.Err() == nil {
-			asked = err
+		if ctx.Err() == nil {
+			if !errors.Is(err, baton.ErrUnavailable) {
+				return err
+			}
+			last = err
 		}
 		select {
 		case <-time.After(200 * time.Millisecond):
 		case <-ctx.Done():
-			return asked
+			return &baton.UnavailableError{Op: "add server " + req.ServerID, Err: fmt.Errorf("it has no vote yet: %w", last)}
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"time"
 
 	"baton"
 	"baton/server"
@@ -37,6 +38,23 @@ func openRaft(ctx context.Context, f serverFlags, log *slog.Logger) (baton.Store
 		return nil, ctx.Err()
 	}
 	return nil, &usageError{err: err}
+}
+
+// electionTime is far more than a server needs to elect itself.
+const electionTime = 3 * time.Second
+
+// awaitElection gives a server that is alone the moment it takes to elect
+// itself, so that whoever starts one and uses it at once is not turned away. If it is
+// not alone any more it may take longer, and is not waited for.
+func awaitElection(ctx context.Context, s *raftstore.Store) {
+	ctx, cancel := context.WithTimeout(ctx, electionTime)
+	defer cancel()
+	for s.Ready(ctx) != nil && ctx.Err() == nil {
+		select {
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
 }
 
 // raftCluster shows a raft store to the service.

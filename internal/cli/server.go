@@ -183,6 +183,9 @@ func (a *app) serve(ctx context.Context, f serverFlags) error {
 	}
 	if isRaft {
 		service.Metrics().MustRegister(raftMetrics{raft})
+		if f.cluster == "" && !f.join {
+			awaitElection(ctx, raft)
+		}
 	}
 	err = a.serveOn(ctx, listener, service, httpapi.New(service, httpapi.Config{Logger: log}), log, diskFailed(store))
 	service.Close()

@@ -45,6 +45,10 @@ func (d *disk) watch(began time.Time, entries int, err error) error {
 	defer d.mu.Unlock()
 	if d.err == nil {
 		d.err = fmt.Errorf("write to %s: %w", d.dir, err)
+		if errors.Is(err, wal.ErrSealed) {
+			// What kept the next file of the log from being made is in the log of this program only.
+			d.err = fmt.Errorf("write to %s: the log could not be continued, as happens when there is no space left: %w", d.dir, err)
+		}
 		d.log.Error("the disk failed: this server must be stopped", "err", d.err)
 		close(d.failed)
 	}

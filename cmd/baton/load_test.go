@@ -256,19 +256,19 @@ func TestAudit(t *testing.T) {
 		return op(history.Acquire, instance, term, call, ret, 10*time.Second)
 	}
 	for name, c := range map[string]struct {
-		ops  []history.Op
-		last baton.Term
-		want int
+		ops   []history.Op
+		last  baton.Term
+		wrong bool
 	}{
-		"right":                 {[]history.Op{won("a", 1, 0, 1), won("b", 2, 11, 12)}, 2, 0},
-		"released":              {[]history.Op{won("a", 1, 0, 1), op(history.Release, "a", 1, 2, 3, 0), won("b", 2, 3, 4)}, 2, 0},
-		"lost":                  {[]history.Op{won("a", 5, 0, 1)}, 4, 1},
-		"repeated":              {[]history.Op{won("a", 1, 0, 1), won("b", 1, 20, 21)}, 1, 1},
-		"cut short":             {[]history.Op{won("a", 1, 0, 1), op(history.Renew, "a", 1, 8, 9, 10*time.Second), won("b", 2, 11, 12)}, 2, 1},
-		"fell":                  {[]history.Op{won("a", 5, 0, 1), won("b", 4, 20, 21)}, 5, 1},
-		"cut by a late release": {[]history.Op{won("a", 1, 0, 1), won("b", 2, 3, 4), op(history.Release, "a", 1, 5, 6, 0)}, 2, 1},
+		"right":                 {[]history.Op{won("a", 1, 0, 1), won("b", 2, 11, 12)}, 2, false},
+		"released":              {[]history.Op{won("a", 1, 0, 1), op(history.Release, "a", 1, 2, 3, 0), won("b", 2, 3, 4)}, 2, false},
+		"lost":                  {[]history.Op{won("a", 5, 0, 1)}, 4, true},
+		"repeated":              {[]history.Op{won("a", 1, 0, 1), won("b", 1, 20, 21)}, 1, true},
+		"cut short":             {[]history.Op{won("a", 1, 0, 1), op(history.Renew, "a", 1, 8, 9, 10*time.Second), won("b", 2, 11, 12)}, 2, true},
+		"fell":                  {[]history.Op{won("a", 5, 0, 1), won("b", 4, 20, 21)}, 5, true},
+		"cut by a late release": {[]history.Op{won("a", 1, 0, 1), won("b", 2, 3, 4), op(history.Release, "a", 1, 5, 6, 0)}, 2, true},
 	} {
-		if got := audit(c.ops, "g", c.last); len(got) != c.want {
+		if got := audit(c.ops, "g", c.last); (len(got) > 0) != c.wrong {
 			t.Errorf("%s: %q", name, got)
 		}
 	}

@@ -54,6 +54,7 @@ func (s *Store) acquire(ctx context.Context, group string, c baton.Candidate, tt
 		}
 		if err != nil {
 			failed = err
+			_ = pause(ctx, retryPause)
 		}
 		// Somebody was faster; or the answer was lost, and then the record
 		// tells. A transaction that is still on its way finds another record

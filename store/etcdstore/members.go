@@ -114,19 +114,19 @@ func once[R any](ctx context.Context, s *Store, limit time.Duration, call func(c
 	return r, err
 }
 
+// retryPause is between two attempts at something that failed.
+const retryPause = 20 * time.Millisecond
+
 // ask repeats what changes nothing, or nothing more the second time, until it
 // is answered or ctx ends. Each attempt has a part of the time.
 func ask[R any](ctx context.Context, s *Store, call func(context.Context, *clientv3.Client) (R, error)) (R, error) {
-	const pause = 20 * time.Millisecond
 	for {
 		r, err := once(ctx, s, s.timeout/5, call)
 		if err == nil || refused(err) {
 			return r, err
 		}
-		select {
-		case <-ctx.Done():
+		if pause(ctx, retryPause) != nil {
 			return r, err
-		case <-time.After(pause):
 		}
 	}
 }

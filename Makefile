@@ -11,14 +11,14 @@ TIMEOUT  ?= 20m
 LINT = $(GO) tool -modfile=$(CURDIR)/tools/go.mod golangci-lint
 
 # The modules of this repository, beside the main one.
-NEIGHBOURS = testservers
+NEIGHBOURS = testservers bench
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test obtain vet lint unit race servers fmt fuzz bench soak
+.PHONY: help test obtain vet lint unit race servers fmt fuzz bench bench-full bench-go soak
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: obtain vet lint servers race unit ## everything below up to unit: what has to pass before a change goes in
 
@@ -59,7 +59,13 @@ fuzz: ## every fuzz target for FUZZTIME each (20s)
 		done || exit 1; \
 	done
 
-bench: ## the benchmarks that match BENCH (all)
+bench: ## the raft store beside etcd, in one run, as ratios: about 4 minutes (docs/benchmarks.md)
+	$(GO) run -C bench .
+
+bench-full: ## the same with longer turns, and a million leases: about 25 minutes
+	$(GO) run -C bench . -full
+
+bench-go: ## the Go benchmarks that match BENCH (all)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem ./...
 
 soak: ## the long forms of tests that run in a short form every time: hundreds of kills and freezes

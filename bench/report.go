@@ -1,12 +1,9 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 )
 
@@ -149,102 +146,4 @@ func (r *report) addTimes(what, counted string, all []*timed, goal aim) {
 
 func middle(list []time.Duration) time.Duration {
 	return quantile(slices.Sorted(slices.Values(list)), 0.5)
-}
-
-func (r *report) print(w io.Writer, format string) error {
-	if format == "json" {
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		return enc.Encode(r)
-	}
-	m := r.Machine
-	fmt.Fprintf(w, "\n%s\n%s, revision %s\n", r.Command, m.When, m.Revision)
-	fmt.Fprintf(w, "%d x %s, %s, %s, %s\n%s\n", m.Cores, m.CPU, m.Memory, m.System, m.Go, m.Fsync)
-	fmt.Fprintf(w, "load average %.1f before, %.1f after; clients and servers share the machine\n", m.LoadBefore, m.LoadAfter)
-	if m.busy() {
-		fmt.Fprintf(w, "THE MACHINE WAS BUSY when the run began: take the ratios with care and the rest not at all\n")
-	}
-	for _, c := range r.Contenders {
-		fmt.Fprintln(w, c)
-	}
-	r.printRates(w)
-	r.printTimes(w)
-	r.printScale(w)
-	return r.printCounted(w)
-}
-
-func (r *report) printRates(w io.Writer) {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	last := ""
-	for _, l := range r.Rows {
-		if l.Rate == nil {
-			continue
-		}
-		if last == "" {
-			fmt.Fprintln(t, "\n\tper second\tleast-most\tp50 ms\tp99 ms\tserver us\tclient us\tratio\tleast-most\taim\t")
-		}
-		if l.Measure != last {
-			fmt.Fprintf(t, "%s\t\t\t\t\t\t\t\t\t\t\n", l.Measure)
-			last = l.Measure
-		}
-		fmt.Fprintf(t, "  %s\t%.0f\t%.0f-%.0f\t%.2f\t%.2f\t%.0f\t%.0f\t%s\t%s\n",
-			l.Contender, l.Rate.Median, l.Rate.Least, l.Rate.Most, l.P50, l.P99, *l.ServerCPU, *l.ClientCPU, l.ratio(), l.verdict())
-	}
-	_ = t.Flush() // what it writes to reports its own errors
-}
-
-func (r *report) printTimes(w io.Writer) {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	last := ""
-	for _, l := range r.Rows {
-		if l.Rate != nil {
-			continue
-		}
-		if last == "" {
-			fmt.Fprintln(t, "\n\tp50 ms\tp99 ms\tmost ms\tsamples\tratio of p50\tleast-most\taim\t")
-		}
-		if l.Measure != last {
-			fmt.Fprintf(t, "%s\t\t\t\t\t\t\t\t\n", l.Measure)
-			last = l.Measure
-		}
-		fmt.Fprintf(t, "  %s\t%.2f\t%.2f\t%.2f\t%d\t%s\t%s\n", l.Contender, l.P50, l.P99, l.Max, l.Samples, l.ratio(), l.verdict())
-	}
-	_ = t.Flush()
-}
-
-func (l row) ratio() string {
-	if l.Ratio == nil {
-		return "\t"
-	}
-	return fmt.Sprintf("%.2fx\t%.2f-%.2f", l.Ratio.Median, l.Ratio.Least, l.Ratio.Most)
-}
-
-func (l row) verdict() string {
-	var said []string
-	if l.Met != nil {
-		said = append(said, l.Aim+map[bool]string{true: " met", false: " MISSED"}[*l.Met])
-	}
-	if l.Failures > 0 {
-		said = append(said, fmt.Sprintf("%d failed: %s", l.Failures, l.Failure))
-	}
-	return strings.Join(said, "; ") + "\t"
-}
-
-// printCounted says what one operation is.
-func (r *report) printCounted(w io.Writer) error {
-	seen := map[string]bool{}
-	_, err := fmt.Fprintln(w, "\nWhat is counted (one at a time per client; server and client us are CPU time for one):")
-	for _, l := range r.Rows {
-		what, _, _ := strings.Cut(l.Measure, ",")
-		system := strings.Replace(l.Contender, " x3", "", 1)
-		line := fmt.Sprintf("  %s, %s: %s", what, system, l.Counted)
-		if l.Rate == nil {
-			line = fmt.Sprintf("  %s: %s", what, l.Counted)
-		}
-		if !seen[line] {
-			seen[line] = true
-			_, err = fmt.Fprintln(w, line)
-		}
-	}
-	return err
 }

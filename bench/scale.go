@@ -14,7 +14,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"text/tabwriter"
 	"time"
 
 	"baton"
@@ -266,38 +265,4 @@ func (s *scaled) stats(ctx context.Context) (out raftstore.Stats, err error) {
 	}
 	defer response.Body.Close()
 	return out, json.NewDecoder(response.Body).Decode(&out)
-}
-
-func (r *report) printScale(w io.Writer) {
-	if len(r.Scale) == 0 {
-		return
-	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	line := func(what string, of func(s scale) string) {
-		fmt.Fprint(t, what)
-		for _, s := range r.Scale {
-			fmt.Fprint(t, "\t", of(s))
-		}
-		fmt.Fprintln(t, "\t")
-	}
-	perLease := func(bytes int64, s scale) string {
-		return fmt.Sprintf("%d MB, %d B a lease", bytes>>20, (bytes-s.EmptyRSS)/int64(s.Leases))
-	}
-	ms := func(d time.Duration) string { return d.Round(time.Millisecond).String() }
-	line("\none baton server with live leases", func(s scale) string { return fmt.Sprintf("%d", s.Leases) })
-	line("  acquired, per second", func(s scale) string { return fmt.Sprintf("%.0f", s.FillRate) })
-	line("  renewals at random, per second (p99)", func(s scale) string { return fmt.Sprintf("%.0f (%.1f ms)", s.Renewals, s.RenewP99) })
-	line("  resident memory after the last grant", func(s scale) string { return perLease(s.RSS, s) })
-	line("  resident memory after a restart", func(s scale) string { return perLease(s.SettledRSS, s) })
-	line("  kill -9 until a lease is renewed, from the log", func(s scale) string { return fmt.Sprintf("%s, log of %d MB", ms(s.FromLog), s.LogBytes>>20) })
-	line("  kill -9 until a lease is renewed, from a snapshot", func(s scale) string { return ms(s.FromSnapshot) })
-	line("  snapshot written in", func(s scale) string { return fmt.Sprintf("%s, %d MB", ms(s.Snapshot), s.SnapshotBytes>>20) })
-	line("  longest renewal meanwhile", func(s scale) string { return ms(s.Stall) })
-	line("  leases live at the end", func(s scale) string { return fmt.Sprint(s.Live) })
-	_ = t.Flush()
-	for _, s := range r.Scale {
-		if s.Limit != "" {
-			fmt.Fprintf(w, "  %d leases: %s\n", s.Leases, s.Limit)
-		}
-	}
 }

@@ -3,7 +3,6 @@ package raftstore
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"baton"
 	"baton/storetest"
@@ -12,7 +11,7 @@ import (
 // harness gives each check a cluster of its own, whose servers are its handles.
 func harness(size int) storetest.Harness {
 	return storetest.Harness{Parallel: 8 / size, Start: func(t storetest.T) storetest.Backing {
-		c := newCluster(t, size, func(cfg *Config) { cfg.ElectionTimeout = 250 * time.Millisecond })
+		c := newCluster(t, size, nil)
 		next := 0
 		return storetest.Backing{
 			Open: func() baton.Store {

@@ -18,7 +18,7 @@ func (r *reign) under(op string, f func(now time.Duration) error) error {
 	r.s.mu.Lock()
 	defer r.s.mu.Unlock()
 	if r.s.reign != r || r.outdated {
-		return unavailable(op, errReignOver)
+		return &notServing{unavailable(op, errReignOver)}
 	}
 	now := r.s.clock.Now()
 	r.lapse(now)
@@ -32,7 +32,11 @@ func (r *reign) confirmed(ctx context.Context, op string) error {
 	committed := r.s.raft.CommitIndex()
 	if err := r.rounds.confirm(ctx); err != nil {
 		r.s.kick()
-		return unavailable(op, err)
+		err = unavailable(op, err)
+		if ctx.Err() == nil && !r.s.leads(r.term) {
+			err = &notServing{err}
+		}
+		return err
 	}
 	r.s.cfg.trial.holdUp()
 	if err := r.s.awaitApplied(ctx, committed); err != nil {
@@ -270,10 +274,15 @@ func (r *reign) acquireOnce(ctx context.Context, group string, c baton.Candidate
 		lease.Remaining = max(0, came+ttl-now) // as in renewOnce
 		return nil
 	})
+	// Not an answer, nor to be asked again: by then the lease may be over, and an
+	// answer would say that nothing was changed.
 	var ending *errEnding
-	if errors.Is(err, baton.ErrNotLeader) || errors.As(err, &ending) {
-		// Not an answer: that would say that nothing was changed.
-		return baton.Lease{}, unavailable(op, errors.New("the lease was granted and has ended since"))
+	var elsewhere *notServing
+	switch {
+	case errors.Is(err, baton.ErrNotLeader) || errors.As(err, &ending):
+		err = unavailable(op, errors.New("the lease was granted and has ended since"))
+	case errors.As(err, &elsewhere):
+		err = elsewhere.error
 	}
 	return lease, err
 }

@@ -39,12 +39,16 @@ type flight struct {
 	sent   time.Time
 }
 
+var errNotProposed = errors.New("too much is waiting to be written")
+
 // propose hands a command to the batcher. The result's Err is an answer of the
 // record, or *baton.UnavailableError if what became of it is not known.
-func (r *reign) propose(c leasefsm.Command, settle func(error)) <-chan leasefsm.Result {
+func (r *reign) propose(ctx context.Context, c leasefsm.Command, settle func(error)) <-chan leasefsm.Result {
 	p := proposal{command: c, settle: settle, done: make(chan leasefsm.Result, 1)}
 	select {
 	case r.proposals <- p:
+	case <-ctx.Done():
+		p.land(leasefsm.Result{Err: unavailable("propose", fmt.Errorf("%w: %w", errNotProposed, ctx.Err()))})
 	case <-r.life.Done():
 		p.land(leasefsm.Result{Err: unavailable("propose", errReignOver)})
 	}
@@ -53,7 +57,7 @@ func (r *reign) propose(c leasefsm.Command, settle func(error)) <-chan leasefsm.
 
 // commit proposes and waits.
 func (r *reign) commit(ctx context.Context, op string, c leasefsm.Command, settle func(error)) leasefsm.Result {
-	done := r.propose(c, settle)
+	done := r.propose(ctx, c, settle)
 	select {
 	case result := <-done:
 		r.s.cfg.trial.holdUp()
@@ -147,7 +151,7 @@ func resultsOf(f raft.ApplyFuture) ([]leasefsm.Result, error) {
 // neverAppended: raft did not take the entry, so it will never be committed.
 func neverAppended(err error) bool {
 	return errors.Is(err, raft.ErrEnqueueTimeout) || errors.Is(err, raft.ErrNotLeader) ||
-		errors.Is(err, raft.ErrLeadershipTransferInProgress) || errors.Is(err, errReignOver)
+		errors.Is(err, raft.ErrLeadershipTransferInProgress) || errors.Is(err, errNotProposed) || errors.Is(err, errReignOver)
 }
 
 func unavailable(op string, err error) error {

@@ -267,7 +267,7 @@ func (r *reign) lapse(now time.Duration) {
 // expire proposes the end of one that has lapsed, until raft takes it: while
 // leadership of the cluster is being handed on, it does not.
 func (r *reign) expire(over leasefsm.Lapsed, settle func(error)) {
-	r.propose(leasefsm.Expire{Group: over.Group, Term: over.Term, Stamp: stamp()}, func(err error) {
+	r.propose(r.life, leasefsm.Expire{Group: over.Group, Term: over.Term, Stamp: stamp()}, func(err error) {
 		if !neverAppended(err) || r.life.Err() != nil {
 			settle(err)
 			return

@@ -115,7 +115,9 @@ func (r *reign) read(ctx context.Context, q request) (a response, err error) {
 	return a, err
 }
 
-// notServing: the request was not looked at, so it can be tried elsewhere.
+// notServing: whoever was asked does not lead the cluster, or no longer. The
+// request can be taken to whoever does: nothing was done, or nothing that the same request
+// would not find there and be answered by.
 type notServing struct{ error }
 
 func (e *notServing) Unwrap() error { return e.error }

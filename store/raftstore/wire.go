@@ -13,7 +13,7 @@ import (
 type wireError struct {
 	Code    string
 	Text    string
-	Serving bool // false: the request was not looked at; it can be tried elsewhere
+	Serving bool // false: notServing
 
 	Held       *baton.HeldError            `json:",omitempty"`
 	NotLeader  *baton.NotLeaderError       `json:",omitempty"`

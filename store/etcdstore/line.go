@@ -120,7 +120,7 @@ func (s *Store) await(ctx context.Context, group string, c baton.Candidate) erro
 	sign := time.NewTicker(signEvery)
 	defer sign.Stop()
 	for {
-		if st, err = s.look(ctx, group); err != nil {
+		if st, err = w.look(ctx); err != nil {
 			return err
 		}
 		if !st.inLine(c) && !st.heldBy(c) {
@@ -177,6 +177,19 @@ type waiter struct {
 
 	vacant baton.Term // the term after which the group is vacant
 	since  time.Time  // when that was first seen; zero while the group is held
+}
+
+// look reads the group. That its lease has run out is written down by the second
+// in line, since the first may be dead, and later by whoever still finds it
+// so: the turns of those who Acquire count from that moment.
+func (w *waiter) look(ctx context.Context) (*state, error) {
+	st, err := w.s.look(ctx, w.group)
+	if err != nil || !st.lapsed() || st.ahead(w.c) != 1 && w.since.IsZero() {
+		return st, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, w.s.timeout)
+	defer cancel()
+	return w.s.load(ctx, w.group, true)
 }
 
 // turn decides whether c is called. If not, again fires when that may change by

@@ -63,3 +63,25 @@ func TestPlacesUnderAnOddPrefix(t *testing.T) {
 		t.Errorf("await: %v", err)
 	}
 }
+
+// Nobody was there to write down that the lease ran out, and the first in line
+// is dead. The second is called a second later, and then the group is open to it.
+func TestADeadWaiterCostsOneTurnAfterAnExpiry(t *testing.T) {
+	t.Parallel()
+	s, etcd := one(t)
+	lead(t, s, "g", "i-1", 2*time.Second)
+	ctx, die := context.WithCancel(t.Context())
+	dead := make(chan error)
+	go func() { dead <- s.Await(ctx, "g", baton.Candidate{NodeID: "dead", InstanceID: "i"}) }()
+	eventually(t, "the first in line", func() bool {
+		resp, err := etcd.Get(t.Context(), "/etcdstore/line/g/dead/i")
+		return err == nil && resp.Count == 1
+	})
+	called := queue(t, s, etcd, "/etcdstore", "g", "second")
+	die()
+	<-dead
+	<-called
+	if _, err := s.Acquire(t.Context(), "g", baton.Candidate{NodeID: "second", InstanceID: "i"}, time.Minute); err != nil {
+		t.Errorf("acquire by the one that was called: %v", err)
+	}
+}

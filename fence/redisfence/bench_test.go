@@ -16,5 +16,7 @@ func BenchmarkCost(b *testing.B) {
 	key := redisfence.Key(resource, ":bench")
 	fencetest.Cost(b,
 		func(ctx context.Context, _ int) error { return rdb.Set(ctx, key, "value", 0).Err() },
-		func(ctx context.Context, _ int) error { return l.Set(ctx, resource, fence.Unordered(a), key, "value", 0) })
+		func(ctx context.Context, _ int) error {
+			return l.Set(ctx, resource, fence.Unordered(a), key, "value", 0)
+		})
 }

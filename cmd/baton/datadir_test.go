@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -236,5 +237,30 @@ func truncateTail(t *testing.T, path string) {
 	t.Helper()
 	if err := os.Truncate(path, lastByte(t, path)-10); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// The first server of three says for whom it waits, and is alive and not ready meanwhile.
+func TestWaitsForTheOthersAtFirstStart(t *testing.T) {
+	t.Parallel()
+	httpAt, peers := freeAddress(t), []string{freeAddress(t), freeAddress(t)}
+	p := start(t, serverArgs("--cluster", "s1="+peers[0]+",s2="+peers[1], "--data", t.TempDir(), "--http", httpAt)...)
+	eventually(t, "saying for whom it waits", func() bool {
+		return strings.Contains(p.errors(), "waiting_for=s2 address="+peers[1])
+	})
+	for path, want := range map[string]int{"/healthz": 200, "/readyz": 503, "/v1/groups/g/leader": 503} {
+		resp, err := http.Get("http://" + httpAt + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("%s: %s, want %d", path, resp.Status, want)
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+	p.signal(syscall.SIGTERM)
+	if code := p.wait(); code != 130 {
+		t.Errorf("exit code %d: %s", code, p.errors())
 	}
 }

@@ -207,6 +207,11 @@ func TestMinorityRefusesMajorityServes(t *testing.T) {
 	eventually(t, "the metric of a lost quorum", func() bool {
 		return metric(t, c.url(alone), "baton_store_quorum_healthy") == "0"
 	})
+	for _, name := range []string{"baton_raft_term", "baton_raft_fsyncs_total", "baton_raft_applied_index"} {
+		if v := metric(t, c.url(alone), name); v == "" || v == "0" {
+			t.Errorf("%s is %q", name, v)
+		}
+	}
 	if st, err := c.status(alone); err != nil || len(st.Servers) != 3 {
 		t.Errorf("cluster status without a quorum: %+v, %v", st, err)
 	}

@@ -163,10 +163,10 @@ func (a *app) serve(ctx context.Context, f serverFlags) error {
 	if err != nil {
 		return usagef("serve HTTP on %s: %w", f.http, err)
 	}
-	defer func() { _ = listener.Close() }() // it is closed by then, unless the store did not open
+	door := newDoor(listener, log)
 	store, err := open(ctx, f, log)
 	if err != nil {
-		return err
+		return errors.Join(err, door.close())
 	}
 	cfg := server.Config{
 		DefaultPolicy:  baton.Policy{MinTTL: f.minTTL, MaxTTL: f.maxTTL},
@@ -179,7 +179,7 @@ func (a *app) serve(ctx context.Context, f serverFlags) error {
 	}
 	service, err := server.New(store, cfg)
 	if err != nil {
-		return &usageError{err: errors.Join(err, store.Close())}
+		return &usageError{err: errors.Join(err, store.Close(), door.close())}
 	}
 	if isRaft {
 		service.Metrics().MustRegister(raftMetrics{raft})
@@ -187,7 +187,8 @@ func (a *app) serve(ctx context.Context, f serverFlags) error {
 			awaitElection(ctx, raft)
 		}
 	}
-	err = a.serveOn(ctx, listener, service, httpapi.New(service, httpapi.Config{Logger: log}), log, diskFailed(store))
+	door.open(httpapi.New(service, httpapi.Config{Logger: log}))
+	err = a.serveThrough(ctx, door, service, log, diskFailed(store))
 	service.Close()
 	if errors.Is(err, errDisk) {
 		// Closing would write, and wait for what cannot be written.
@@ -224,14 +225,11 @@ type started struct {
 	Dashboard string `json:"dashboard,omitempty"`
 }
 
-func (a *app) serveOn(ctx context.Context, listener net.Listener, service *server.Service, handler *httpapi.Handler, log *slog.Logger, failed <-chan struct{}) error {
-	s := started{URL: "http://" + listener.Addr().String(), Store: service.Guarantees().Store}
-	if hasDashboard(handler) {
+func (a *app) serveThrough(ctx context.Context, d *door, service *server.Service, log *slog.Logger, failed <-chan struct{}) error {
+	s := started{URL: "http://" + d.address.String(), Store: service.Guarantees().Store}
+	if hasDashboard(d.handler) {
 		s.Dashboard = s.URL + "/ui/"
 	}
-	srv := httpapi.NewServer(handler, log)
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(listener) }()
 	var watching sync.WaitGroup
 	watched, stop := context.WithCancel(ctx)
 	defer watching.Wait()
@@ -247,36 +245,28 @@ func (a *app) serveOn(ctx context.Context, listener net.Listener, service *serve
 		return err
 	})
 	if err != nil {
-		return errors.Join(err, srv.Close(), ignoreClosed(<-served))
+		return errors.Join(err, d.close())
 	}
 	for _, caveat := range service.Guarantees().Caveats {
 		log.Warn(caveat, "store", s.Store)
 	}
 
 	select {
-	case err := <-served:
-		return fmt.Errorf("serve HTTP on %s: %w", listener.Addr(), err)
+	case err := <-d.served:
+		return fmt.Errorf("serve HTTP on %s: %w", d.address, err)
 	case <-failed:
-		return errors.Join(errDisk, srv.Close(), ignoreClosed(<-served))
+		return errors.Join(errDisk, d.close())
 	case <-ctx.Done():
 	}
 	log.Info("shutting down: watches and waits end, requests may finish; another signal ends it at once", "within", shutdownTime)
 	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTime)
 	defer cancel()
-	err = errors.Join(handler.Shutdown(bounded), srv.Shutdown(bounded))
+	err = errors.Join(d.handler.Shutdown(bounded), d.server.Shutdown(bounded))
 	if err != nil {
 		log.Warn("requests were cut off", "err", err)
-		err = srv.Close()
 	}
 	log.Info("bye")
-	return errors.Join(err, ignoreClosed(<-served))
-}
-
-func ignoreClosed(err error) error {
-	if errors.Is(err, http.ErrServerClosed) {
-		return nil
-	}
-	return err
+	return d.close()
 }
 
 // hasDashboard asks the handler itself.

@@ -47,6 +47,7 @@ race: ## all tests under the race detector, with -short: fewer repetitions of th
 
 unit: ## all tests, with all their repetitions
 	$(GO) test -timeout $(TIMEOUT) ./...
+	$(GO) test -C bench -timeout $(TIMEOUT) ./...
 
 fmt: ## formats all Go files
 	gofmt -w .

@@ -124,7 +124,10 @@ func (s *Store) grant(ctx context.Context, st *state, c baton.Candidate, ttl tim
 		return baton.Lease{}, false, nil // it ran out on the way: a new one is needed
 	}
 	if err != nil {
-		return baton.Lease{}, false, err
+		if refused(err) {
+			s.revoke(fresh.ID)
+		}
+		return baton.Lease{}, false, err // of any other the grant may come yet
 	}
 	if !resp.Succeeded {
 		s.revoke(fresh.ID)

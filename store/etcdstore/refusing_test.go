@@ -62,3 +62,39 @@ func TestAcquireIsPatientWithAnEtcdThatIsFull(t *testing.T) {
 		t.Errorf("%d requests in two seconds", n)
 	}
 }
+
+// A grant that etcd refuses leaves no lease behind, however often it is tried.
+func TestARefusedGrantLeavesNoLease(t *testing.T) {
+	t.Parallel()
+	member := testserver.StartEtcd(t, 1)[0]
+	etcd, ctx := raw(t, member), t.Context()
+	_, err := etcd.RoleAdd(ctx, "reader")
+	if err == nil {
+		_, err = etcd.RoleGrantPermission(ctx, "reader", "/baton/", clientv3.GetPrefixRangeEnd("/baton/"), clientv3.PermissionType(clientv3.PermRead))
+	}
+	if err == nil {
+		_, err = etcd.UserAdd(ctx, "ann", "secret")
+	}
+	if err == nil {
+		_, err = etcd.UserGrantRole(ctx, "ann", "reader")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	requireRoot(t, member, "secret")
+	s := open(t, etcdstore.Config{Endpoints: endpoints(t, []*testserver.Server{member}), Username: "ann", Password: "secret"})
+	for range 3 {
+		if _, err := s.Acquire(ctx, "g", baton.Candidate{NodeID: "n", InstanceID: "i"}, baton.MaxTTL); !errors.Is(err, baton.ErrNotAllowed) {
+			t.Fatalf("acquire by one who may only read: %v, want ErrNotAllowed", err)
+		}
+	}
+	looking, err := clientv3.New(clientv3.Config{Endpoints: etcd.Endpoints(), Username: "root", Password: "secret", Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = looking.Close() }()
+	eventually(t, "no lease left in etcd", func() bool {
+		resp, err := looking.Leases(ctx)
+		return err == nil && len(resp.Leases) == 0
+	})
+}

@@ -259,6 +259,28 @@ var FailedOver = Check{"after every fault another leadership wrote", Shown, func
 	return after == len(r.Faults) && after > 0, fmt.Sprintf("after %d of %d faults", after, len(r.Faults))
 }}
 
+// NotEarly: nobody wrote while the lease of a leader that could not give it
+// back still had time left. A store that opens a group too soon is not seen
+// otherwise where the old leader is dead, or stops before its lease ends.
+var NotEarly = Check{"no leader wrote before the lease before its own had ended", Safety, func(r *Record) (bool, string) {
+	var leases, early int
+	var worst float64
+	for _, next := range r.Failovers() {
+		for _, f := range r.Faults {
+			if f.Term != next.From || f.LeaseEnd == 0 || f.Ended != 0 && f.Ended < f.LeaseEnd {
+				continue
+			}
+			leases++
+			// Stamps of writes and those of leases are of clocks that may differ by this much.
+			if next.BeyondLeaseMS < -millis(int64(maxStep)) {
+				early++
+				worst = min(worst, next.BeyondLeaseMS)
+			}
+		}
+	}
+	return early == 0 && leases > 0, fmt.Sprintf("%d leases that nobody gave back, %d cut short, by up to %.0f ms", leases, early, -worst)
+}}
+
 // OnlyKilled: no node ended that was not killed.
 var OnlyKilled = Check{"no node ended by itself", Safety, func(r *Record) (bool, string) {
 	var others []string

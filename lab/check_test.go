@@ -68,6 +68,8 @@ func TestChecksCanFail(t *testing.T) {
 		{"a number under another token", NothingLost, func(r *Record) { r.Answers[1].Token = 1 }},
 		{"nobody took over", FailedOver, func(r *Record) { r.Writes = r.Writes[:2] }},
 		{"nothing was done", FailedOver, func(r *Record) { r.Faults = nil }},
+		{"the next one leads before the lease has ended", NotEarly, func(r *Record) { r.Faults[0].LeaseEnd = 300 * ms }},
+		{"no lease is known to have run out", NotEarly, func(r *Record) { r.Faults[0].LeaseEnd = 0 }},
 		{"a node crashed", OnlyKilled, func(r *Record) { r.Exits[0].Killed = false }},
 		{"late", Beyond(50 * time.Millisecond), func(r *Record) { r.Writes[2].At += 60 * ms }},
 	}

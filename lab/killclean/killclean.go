@@ -36,7 +36,7 @@ func arms(s lab.Setting) []lab.Arm {
 			Name: fmt.Sprintf("ttl %v", ttl), Says: "kill -9 of the leader, which then starts again.",
 			TTL: ttl, Broken: s.Broken, Takes: time.Duration(s.Profile.Repeats)*(ttl+2*time.Second) + 2*time.Second,
 			Script: func(ctx context.Context, f *lab.Stage) error { return script(ctx, f, s.Profile.Repeats) },
-			Checks: append(lab.Fenced(), lab.OneByBelief, lab.FailedOver, lab.OnlyKilled, lab.Beyond(slack)),
+			Checks: append(lab.Fenced(), lab.OneByBelief, lab.FailedOver, lab.NotEarly, lab.OnlyKilled, lab.Beyond(slack)),
 		})
 	}
 	return all

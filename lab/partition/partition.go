@@ -46,7 +46,7 @@ func sound(s lab.Setting) lab.Arm {
 				return cut(ctx, f, 2*ttl)
 			})
 		},
-		Checks: append(lab.Fenced(), lab.OneByBelief, lab.NoneStale, lab.FailedOver, lab.OnlyKilled),
+		Checks: append(lab.Fenced(), lab.OneByBelief, lab.NoneStale, lab.FailedOver, lab.NotEarly, lab.OnlyKilled),
 	}
 }
 

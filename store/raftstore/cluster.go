@@ -31,7 +31,7 @@ type Status struct {
 	Cluster  string
 	RaftTerm uint64
 	State    string
-	// Serving: this server leads the cluster and answers, or passes on to one that does.
+	// Leader is the server that leads the cluster; empty if this one knows of none.
 	Leader      string
 	LastContact time.Duration
 	Commit      uint64

@@ -123,7 +123,7 @@ type notServing struct{ error }
 func (e *notServing) Unwrap() error { return e.error }
 
 // do takes a request to whoever leads the cluster. While nobody does, it waits
-// for about an election, and then says so.
+// for as long as an election takes, and then says so.
 func (s *Store) do(ctx context.Context, q request) (response, error) {
 	if err := ctx.Err(); err != nil {
 		return response{}, fmt.Errorf("%s: %w", q.Op, err)
@@ -131,7 +131,7 @@ func (s *Store) do(ctx context.Context, q request) (response, error) {
 	if s.closing.Err() != nil {
 		return response{}, unavailable(q.Op, errClosed)
 	}
-	patience, cancel := context.WithTimeout(ctx, 2*s.cfg.ElectionTimeout)
+	patience, cancel := context.WithTimeout(ctx, 3*s.cfg.ElectionTimeout)
 	defer cancel()
 	for {
 		s.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -157,12 +158,10 @@ func TestAcknowledgesWhatWasConfirmed(t *testing.T) {
 		broken bool
 	}{{"what stood when it came", false}, {"what stands when it answers", true}} {
 		t.Run(tc.name, func(t *testing.T) {
-			var armed bool
+			var armed atomic.Bool
 			held, proceed := make(chan struct{}), make(chan struct{})
-			var check *checker
-			check = scheduled(t, trial{promisesLatest: tc.broken, hold: func() {
-				if armed {
-					armed = false
+			check := scheduled(t, trial{promisesLatest: tc.broken, hold: func() {
+				if armed.CompareAndSwap(true, false) {
 					close(held)
 					<-proceed
 				}
@@ -173,7 +172,7 @@ func TestAcknowledgesWhatWasConfirmed(t *testing.T) {
 				lease := old.acquire(c, "holder", ttl)
 				p := old.process()
 				time.Sleep(time.Second) // the others have applied it too
-				armed = true
+				armed.Store(true)
 				first := make(chan baton.Lease, 1)
 				go func() {
 					l, _ := p.store.Renew(context.Background(), lease.ID(), ttl)

@@ -64,7 +64,7 @@ func (w *wireError) err(op string) error {
 	case w.Conflict != nil:
 		return w.Conflict
 	}
-	if kind, ok := baton.KindByCode(w.Code); ok && kind.Err != baton.ErrUnavailable {
+	if kind, ok := baton.KindByCode(w.Code); ok && !errors.Is(kind.Err, baton.ErrUnavailable) {
 		return fmt.Errorf("%s: %w", w.Text, kind.Err)
 	}
 	var err error = &baton.UnavailableError{Op: op, RetryAfter: w.RetryAfter, Err: errors.New(w.Text)}

@@ -29,6 +29,12 @@ const (
 
 var errClosed = errors.New("the client is closed")
 
+// Values of headers that all requests share, as nobody may change a request that is sent.
+var (
+	userAgent = []string{"baton-go"}
+	typeJSON  = []string{"application/json"}
+)
+
 // call is one request of the API, to whichever server answers.
 type call struct {
 	op     string        // for errors: "renew"
@@ -278,10 +284,10 @@ func (c *Client) send(ctx context.Context, srv *server, k call, body []byte, acc
 	if err != nil {
 		return nil, &failure{server: srv.base, err: err, unsent: true}
 	}
-	req.Header.Set("Accept", accept)
-	req.Header.Set("User-Agent", "baton-go")
+	req.Header["Accept"] = []string{accept}
+	req.Header["User-Agent"] = userAgent
 	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
+		req.Header["Content-Type"] = typeJSON
 	}
 	if c.cfg.Token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.cfg.Token)

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -60,14 +61,15 @@ func TestFrozenLeaderOfTheClusterAcknowledgesNothing(t *testing.T) {
 			lease, err = s.Acquire(t.Context(), group, baton.Candidate{NodeID: "n", InstanceID: "i"}, time.Minute)
 			return err == nil
 		})
+		late := dialLines(t, c.http[leader], 32)
 		busy := keepRenewing(c.url(leader), lease)
 		c.servers[leader].signal(syscall.SIGSTOP)
 		eventually(t, "the lease released at a successor", func() bool {
 			return s.Release(t.Context(), lease.ID()) == nil
 		})
-		late := sendRenewals(t, c.http[leader], lease, 16)
+		late.renew(t, c.http[leader], lease) // they wait in the kernel until the server runs again
 		c.servers[leader].signal(syscall.SIGCONT)
-		for _, status := range late() {
+		for _, status := range late.receive(t) {
 			answers[status]++
 			switch status {
 			case http.StatusConflict, http.StatusServiceUnavailable:
@@ -118,35 +120,59 @@ func keepRenewing(url string, l baton.Lease) (stop func()) {
 	}
 }
 
-// sendRenewals sends requests that wait in the kernel until the server runs
-// again. The returned function reads their answers.
-func sendRenewals(t *testing.T, address string, l baton.Lease, n int) func() []int {
+// lines are connections that a server has accepted, so that it looks at what
+// comes on them the moment it runs again.
+type lines []*bufio.ReadWriter
+
+func dialLines(t *testing.T, address string, n int) lines {
 	t.Helper()
-	var conns []net.Conn
-	body := renewal(l)
+	var all lines
 	for range n {
 		conn, err := net.Dial("tcp", address)
 		if err != nil {
 			t.Fatal(err)
 		}
-		conns = append(conns, conn)
-		if _, err := fmt.Fprintf(conn, "POST /v1/groups/%s/renew HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", l.Group, address, len(body), body); err != nil {
+		t.Cleanup(func() { _ = conn.Close() })
+		_ = conn.SetDeadline(time.Now().Add(2 * patience))
+		all = append(all, bufio.NewReadWriter(bufio.NewReader(conn), bufio.NewWriter(conn)))
+	}
+	all.send(t, "GET /healthz HTTP/1.1\r\nHost: "+address+"\r\n\r\n")
+	all.receive(t)
+	return all
+}
+
+func (all lines) send(t *testing.T, request string) {
+	t.Helper()
+	for _, line := range all {
+		if _, err := line.WriteString(request); err != nil {
+			t.Fatal(err)
+		}
+		if err := line.Flush(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return func() (statuses []int) {
-		for _, conn := range conns {
-			_ = conn.SetReadDeadline(time.Now().Add(patience))
-			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-			if err != nil {
-				t.Fatalf("no answer to a renewal that was sent while the server was stopped: %v", err)
-			}
-			statuses = append(statuses, resp.StatusCode)
-			_ = resp.Body.Close()
-			_ = conn.Close()
+}
+
+func (all lines) renew(t *testing.T, address string, l baton.Lease) {
+	t.Helper()
+	body := renewal(l)
+	all.send(t, fmt.Sprintf("POST /v1/groups/%s/renew HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
+		l.Group, address, len(body), body))
+}
+
+// receive reads one answer of each.
+func (all lines) receive(t *testing.T) (statuses []int) {
+	t.Helper()
+	for _, line := range all {
+		resp, err := http.ReadResponse(line.Reader, nil)
+		if err != nil {
+			t.Fatalf("no answer: %v", err)
 		}
-		return statuses
+		statuses = append(statuses, resp.StatusCode)
+		_, _ = io.Copy(io.Discard, resp.Body) // the next answer comes behind it
+		_ = resp.Body.Close()
 	}
+	return statuses
 }
 
 // One of three refuses everything, at once and with a hint; two of three serve.

@@ -116,11 +116,15 @@ const fleetTTL = 2 * time.Second
 
 func startFleet(t *testing.T, hosts []string) *fleet {
 	t.Helper()
+	return startFleetOn(t, func() baton.Store { return open(t, etcdstore.Config{Endpoints: hosts}) })
+}
+
+func startFleetOn(t *testing.T, openStore func() baton.Store) *fleet {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	f := &fleet{t: t, log: history.NewLog(nil), group: "faults", stop: cancel}
 	for i := range 3 {
-		s := open(t, etcdstore.Config{Endpoints: hosts})
-		f.stores = append(f.stores, f.log.Record(fmt.Sprintf("store-%d", i), s))
+		f.stores = append(f.stores, f.log.Record(fmt.Sprintf("store-%d", i), openStore()))
 	}
 	for i := range 6 {
 		f.done.Go(func() {

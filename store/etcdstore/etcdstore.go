@@ -75,6 +75,8 @@ type Store struct {
 	clock   baton.Clock
 	timeout time.Duration
 
+	keepAlives keepAlives
+
 	life context.Context // ends with Close
 	end  context.CancelFunc
 
@@ -149,6 +151,7 @@ func (s *Store) Close() error {
 	s.mu.Unlock()
 	s.end()
 	s.chores.Wait()
+	s.keepAlives.close()
 	if again || !s.owned {
 		return nil
 	}

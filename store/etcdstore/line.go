@@ -232,7 +232,7 @@ func (w *waiter) showLife(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, w.s.timeout)
 	defer cancel()
 	_, err := ask(ctx, w.s, func(ctx context.Context, c *clientv3.Client) (*pb.LeaseKeepAliveResponse, error) {
-		return keepAliveOnce(ctx, c, w.lease)
+		return w.s.keepAlives.once(ctx, c, w.lease)
 	})
 	if refused(err) {
 		return nil // the place is gone, and the next look finds that out

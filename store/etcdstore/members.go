@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -150,28 +148,6 @@ func (s *Store) newLease(ctx context.Context, seconds int64) (*clientv3.LeaseGra
 	return once(ctx, s, s.timeout/2, func(ctx context.Context, c *clientv3.Client) (*clientv3.LeaseGrantResponse, error) {
 		return c.Grant(ctx, seconds)
 	})
-}
-
-// keepAliveOnce sends one keep-alive and no more. The client's own method sends
-// again what failed, as fast as it can, and does not say when.
-func keepAliveOnce(ctx context.Context, c *clientv3.Client, id clientv3.LeaseID) (*pb.LeaseKeepAliveResponse, error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	stream, err := pb.NewLeaseClient(c.ActiveConnection()).LeaseKeepAlive(ctx)
-	if err != nil {
-		return nil, rpctypes.Error(err)
-	}
-	if err := stream.Send(&pb.LeaseKeepAliveRequest{ID: int64(id)}); err != nil {
-		return nil, rpctypes.Error(err)
-	}
-	resp, err := stream.Recv()
-	if err != nil {
-		return nil, rpctypes.Error(err)
-	}
-	if resp.TTL <= 0 {
-		return nil, rpctypes.ErrLeaseNotFound
-	}
-	return resp, nil
 }
 
 // revoke gives an etcd lease back that nothing depends on. If that fails it

@@ -5,8 +5,13 @@ import (
 	"fmt"
 	"net/url"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"baton"
 	"baton/internal/testserver"
@@ -74,6 +79,39 @@ func TestTokensThatEtcdForgot(t *testing.T) {
 	renew("after a restart")
 	<-time.After(3 * time.Second) // nothing tells when etcd drops a token
 	renew("after the tokens have run out")
+}
+
+// etcd takes its time to check a password: renewals must not have it do so each time.
+func TestRenewalsDoNotAuthenticateEachTime(t *testing.T) {
+	t.Parallel()
+	member := testserver.StartEtcd(t, 1)[0]
+	requireRoot(t, member, "secret")
+	var checks atomic.Int64
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: endpoints(t, []*testserver.Server{member}), Username: "root", Password: "secret", Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
+			conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			if method == "/etcdserverpb.Auth/Authenticate" {
+				checks.Add(1)
+			}
+			return invoke(ctx, method, req, reply, conn, opts...)
+		})},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	s := open(t, etcdstore.Config{Client: client})
+	l := lead(t, s, "g", "i-1", time.Minute)
+	const renewals = 20
+	for range renewals {
+		if _, err := s.Renew(t.Context(), l.ID(), time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := checks.Load(); n >= renewals/2 {
+		t.Errorf("the password was checked %d times for %d renewals", n, renewals)
+	}
 }
 
 func requireRoot(t *testing.T, member *testserver.Server, password string) {

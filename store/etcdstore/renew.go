@@ -70,7 +70,7 @@ func (s *Store) keepAlive(ctx context.Context, h *holder, id baton.LeaseID) (bat
 	var sent time.Duration
 	alive, err := ask(ctx, s, func(ctx context.Context, c *clientv3.Client) (*pb.LeaseKeepAliveResponse, error) {
 		sent = s.clock.Now() // before this very attempt
-		return keepAliveOnce(ctx, c, clientv3.LeaseID(h.Lease))
+		return s.keepAlives.once(ctx, c, clientv3.LeaseID(h.Lease))
 	})
 	missing := errors.Is(err, rpctypes.ErrLeaseNotFound)
 	if err != nil && !missing {

@@ -11,9 +11,15 @@ import (
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// The first signal asks; from then on the next one kills.
-	context.AfterFunc(ctx, stop)
+	ctx, stop := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		// The first signal asks; the next one kills, from before anybody can see that the first was heard.
+		signal.Stop(signals)
+		stop()
+	}()
 	program := cli.Program{Stdout: os.Stdout, Stderr: os.Stderr, LookupEnv: os.LookupEnv}
 	os.Exit(program.Main(ctx, os.Args[1:]))
 }

@@ -33,7 +33,8 @@ const exitCodesHelp = `Every command of baton ends with one of these codes:
     0  done; for campaign and watch also: ended by Ctrl-C, as they are meant to be
     1  failed for a reason that is none of the following
     2  bad usage: an unknown command or flag, a value out of bounds,
-       an address that cannot be listened on, a store that is not known
+       an address that cannot be listened on, a store that is not known, a
+       data directory that this server must not or cannot use
     3  not the leader: nobody leads, the leadership that was named is over,
        a campaign was not won in time, or a leadership was lost
     4  not found: no such group

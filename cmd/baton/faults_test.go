@@ -195,7 +195,9 @@ func TestMinorityRefusesMajorityServes(t *testing.T) {
 		t.Fatalf("renewal by two of three: %+v, %v", l, err)
 	}
 
-	// One of three says no.
+	// One of three says no. What it was asked for may still be done when the
+	// others are back, as with any request that was not answered; so nothing is asked for here that
+	// would end the lease.
 	alone := rest[0]
 	c.servers[rest[1]].kill9()
 	client := &http.Client{Timeout: patience}
@@ -216,7 +218,6 @@ func TestMinorityRefusesMajorityServes(t *testing.T) {
 	for _, q := range []struct{ method, path, body string }{
 		{"POST", "/v1/groups/kept/renew", renewal(lease)},
 		{"POST", "/v1/groups/new/campaign", `{"node_id":"n","lease_ttl_ms":5000}`},
-		{"POST", "/v1/groups/kept/resign", renewal(lease)},
 		{"GET", "/v1/groups/kept/leader", ""},
 		{"GET", "/readyz", ""},
 	} {
@@ -249,9 +250,6 @@ func TestMinorityRefusesMajorityServes(t *testing.T) {
 	again := c.open(c.config(c.ids...))
 	if l, err := again.Get(t.Context(), "kept"); err != nil || l.Term != lease.Term || l.InstanceID != "i" {
 		t.Errorf("after a restart of all: %+v, %v: want term %d of n", l, err, lease.Term)
-	}
-	if l, err := again.Get(t.Context(), "new"); err != nil || l.Term != 0 {
-		t.Errorf("what one of three was asked for was granted: %+v, %v", l, err)
 	}
 	c.agree()
 }

@@ -186,7 +186,7 @@ func (k *campaign) awaitTurn(ctx context.Context) error {
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case errors.Is(err, ErrUnready), isFinal(err):
+		case errors.Is(err, ErrUnready), isFinal(err) && !isDisplaced(err):
 			return err
 		}
 		e.log.Warn("campaign: the line did not answer; asking again", "err", err)
@@ -194,6 +194,13 @@ func (k *campaign) awaitTurn(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// isDisplaced: an earlier wait of this very campaign, late on its way, has
+// taken the place of the later one.
+func isDisplaced(err error) bool {
+	var conflict *ConflictError
+	return errors.As(err, &conflict) && conflict.Reason == ConflictBusy
 }
 
 // await is Line.Await with an eye on what would make waiting pointless: a

@@ -311,3 +311,29 @@ func TestMarginOfARoundedTTL(t *testing.T) {
 		}
 	})
 }
+
+// A wait that is late on its way displaces the one that was sent after it:
+// that is no reason to give up the campaign.
+func TestDisplacedWaitIsTakenUpAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := &jumpClock{}
+		mem := newMem(t, clock)
+		displaced := &displacedLine{Line: mem}
+		l := mustCampaign(t, newElector(t, withLine{hooks: &hooks{Store: mem}, Line: displaced, Ender: mem}, "a", clock))
+		if displaced.calls < 2 || l.Term() != 1 {
+			t.Fatalf("leads in term %d after %d waits", l.Term(), displaced.calls)
+		}
+	})
+}
+
+type displacedLine struct {
+	baton.Line
+	calls int
+}
+
+func (d *displacedLine) Await(ctx context.Context, group string, c baton.Candidate) error {
+	if d.calls++; d.calls == 1 {
+		return &baton.ConflictError{Reason: baton.ConflictBusy}
+	}
+	return d.Line.Await(ctx, group, c)
+}

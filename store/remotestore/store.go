@@ -3,6 +3,7 @@ package remotestore
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"time"
@@ -130,6 +131,7 @@ func (s *Store) Await(ctx context.Context, group string, c baton.Candidate) erro
 	if err := validate(group, c); err != nil {
 		return err
 	}
+	displaced := 0
 	for {
 		wait := waitChunk
 		if end, ok := ctx.Deadline(); ok {
@@ -140,6 +142,8 @@ func (s *Store) Await(ctx context.Context, group string, c baton.Candidate) erro
 			NodeID: c.NodeID, InstanceID: c.InstanceID, Metadata: c.Metadata, Wait: api.MillisUp(wait),
 		})
 		switch {
+		case isBusy(err) && displaced < maxDisplaced:
+			displaced++
 		case err != nil:
 			return err
 		case resp.YourTurn, resp.IsLeader:
@@ -157,6 +161,15 @@ func (s *Store) Await(ctx context.Context, group string, c baton.Candidate) erro
 			}
 		}
 	}
+}
+
+// maxDisplaced is how often a wait is taken up again that an earlier request
+// of the same candidate, late on its way, took the place of.
+const maxDisplaced = 5
+
+func isBusy(err error) bool {
+	var conflict *baton.ConflictError
+	return errors.As(err, &conflict) && conflict.Reason == baton.ConflictBusy
 }
 
 // noNote is what is told where the caller gave no note: the API demands one.

@@ -176,7 +176,7 @@ func startFleet(t *testing.T, store string, fencedFlags, nodeFlags []string) *te
 		t.Fatal(err)
 	}
 	if store == "" {
-		start(t, "baton", "server", "--http", free[0])
+		start(t, "baton", "server", "--store", "memory", "--http", free[0])
 	}
 	f.fencedAs = append([]string{"-listen", free[1], "-db", filepath.Join(dir, "fenced.db")}, fencedFlags...)
 	f.fenced = start(t, "fenced", f.fencedAs...)

@@ -43,10 +43,12 @@ servers: ## the tests of testservers/ itself
 # The commands and the lab are tested as processes of their own, in which the
 # race detector sees nothing: what they are made of is tested here.
 RACED = $(shell $(GO) list ./... | grep -v -E '^baton/(cmd|lab)(/|$$)')
+# Suites that wait for a real server for minutes run once, in unit.
+SLOW = ^(TestSuiteSeesFaults|TestConformanceOneMember|TestConformanceThreeMembers)$$
 
 race: ## the packages under the race detector, with -short: fewer repetitions of the same
 	@if command -v "$$($(GO) env CC)" >/dev/null || [ "$$CI" = true ]; then \
-		echo "$(GO) test -race -short"; CGO_ENABLED=1 $(GO) test -race -short -timeout $(TIMEOUT) $(RACED); \
+		echo "$(GO) test -race -short"; CGO_ENABLED=1 $(GO) test -race -short -skip '$(SLOW)' -timeout $(TIMEOUT) $(RACED); \
 	else echo "SKIPPED: the race detector needs a C compiler"; fi
 
 unit: ## all tests, with all their repetitions

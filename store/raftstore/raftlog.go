@@ -18,14 +18,15 @@ func raftLogger(log *slog.Logger) hclog.Logger {
 type lines struct{ log *slog.Logger }
 
 func (l lines) Write(line []byte) (int, error) {
-	text := string(bytes.TrimSpace(line))
-	switch {
-	case bytes.HasPrefix(line, []byte("[ERROR]")):
-		l.log.Error(text)
-	case bytes.HasPrefix(line, []byte("[WARN]")):
-		l.log.Warn(text)
+	level, text, _ := bytes.Cut(bytes.TrimSpace(line), []byte("]"))
+	message := string(bytes.TrimSpace(text))
+	switch string(level) {
+	case "[ERROR":
+		l.log.Error(message)
+	case "[WARN":
+		l.log.Warn(message)
 	default:
-		l.log.Debug(text)
+		l.log.Debug(message)
 	}
 	return len(line), nil
 }

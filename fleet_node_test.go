@@ -12,6 +12,7 @@ import (
 
 	"baton"
 	"baton/internal/boottime"
+	"baton/internal/freeze"
 	"baton/store/memstore"
 	"baton/storetest"
 )
@@ -22,7 +23,7 @@ type node struct {
 	f     *fleet
 	name  string
 	lined bool // waits in line, or watches and tries
-	gate  gate
+	gate  freeze.Gate
 	clock *driftClock
 
 	mu     sync.Mutex
@@ -134,7 +135,7 @@ func (n *node) crash() {
 
 // heal ends all faults.
 func (n *node) heal() {
-	n.gate.open()
+	n.gate.Open()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.healed = true
@@ -146,55 +147,9 @@ type keptOpen struct{ *memstore.Store }
 
 func (keptOpen) Close() error { return nil }
 
-// gate stops a whole process: while it is shut no timer of the node fires and
-// no answer reaches it. Its clock goes on.
-type gate struct {
-	mu   sync.Mutex
-	shut chan struct{} // closed when the gate opens; nil while it is open
-}
-
-func (g *gate) freeze(d time.Duration) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.shut != nil {
-		return
-	}
-	shut := make(chan struct{})
-	g.shut = shut
-	time.AfterFunc(d, func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		if g.shut == shut {
-			g.shut = nil
-			close(shut)
-		}
-	})
-}
-
-func (g *gate) open() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.shut != nil {
-		close(g.shut)
-		g.shut = nil
-	}
-}
-
-func (g *gate) pass() {
-	for {
-		g.mu.Lock()
-		shut := g.shut
-		g.mu.Unlock()
-		if shut == nil {
-			return
-		}
-		<-shut
-	}
-}
-
 // driftClock has an offset and a rate of its own.
 type driftClock struct {
-	gate   *gate
+	gate   *freeze.Gate
 	start  time.Time
 	offset time.Duration
 	rate   float64
@@ -206,7 +161,7 @@ func (c *driftClock) Now() time.Duration {
 
 func (c *driftClock) AfterFunc(d time.Duration, f func()) func() bool {
 	// Rounded up: a timer that fires before its time would be set again, and again.
-	return time.AfterFunc(time.Duration(math.Ceil(float64(d)/c.rate)), func() { c.gate.pass(); f() }).Stop
+	return time.AfterFunc(time.Duration(math.Ceil(float64(d)/c.rate)), func() { c.gate.Pass(); f() }).Stop
 }
 
 // frozenStore is the store as a process sees it that may be frozen: neither
@@ -218,45 +173,45 @@ type frozenStore struct {
 
 // told is what the node's own elector makes of an answer.
 func (s *frozenStore) told(lease baton.Lease, sent time.Time) baton.Lease {
-	s.n.gate.pass()
+	s.n.gate.Pass()
 	took := time.Duration(float64(time.Since(sent)) * s.n.clock.rate)
 	lease.Remaining = s.n.f.trust(lease, took)
 	return lease
 }
 
 func (s *frozenStore) Acquire(ctx context.Context, group string, c baton.Candidate, ttl time.Duration) (baton.Lease, error) {
-	s.n.gate.pass()
+	s.n.gate.Pass()
 	sent := time.Now()
 	lease, err := s.Store.Acquire(ctx, group, c, ttl)
 	return s.told(lease, sent), err
 }
 
 func (s *frozenStore) Renew(ctx context.Context, id baton.LeaseID, extend time.Duration) (baton.Lease, error) {
-	s.n.gate.pass()
+	s.n.gate.Pass()
 	sent := time.Now()
 	lease, err := s.Store.Renew(ctx, id, extend)
 	return s.told(lease, sent), err
 }
 
 func (s *frozenStore) Release(ctx context.Context, id baton.LeaseID) error {
-	s.n.gate.pass()
+	s.n.gate.Pass()
 	err := s.Store.Release(ctx, id)
-	s.n.gate.pass()
+	s.n.gate.Pass()
 	return err
 }
 
 func (s *frozenStore) Get(ctx context.Context, group string) (baton.Lease, error) {
-	s.n.gate.pass()
+	s.n.gate.Pass()
 	lease, err := s.Store.Get(ctx, group)
-	s.n.gate.pass()
+	s.n.gate.Pass()
 	return lease, err
 }
 
 func (s *frozenStore) Watch(ctx context.Context, group string, after baton.Cursor) iter.Seq2[baton.Event, error] {
 	return func(yield func(baton.Event, error) bool) {
-		s.n.gate.pass()
+		s.n.gate.Pass()
 		for ev, err := range s.Store.Watch(ctx, group, after) {
-			s.n.gate.pass()
+			s.n.gate.Pass()
 			if !yield(ev, err) {
 				return
 			}
@@ -271,8 +226,8 @@ type frozenLine struct {
 }
 
 func (s *frozenLine) Await(ctx context.Context, group string, c baton.Candidate) error {
-	s.n.gate.pass()
+	s.n.gate.Pass()
 	err := s.line.Await(ctx, group, c)
-	s.n.gate.pass()
+	s.n.gate.Pass()
 	return err
 }

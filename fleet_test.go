@@ -156,7 +156,7 @@ func (f *fleet) disturb(nodes []*node) {
 		howLong := f.between(fleetTTL/10, 3*fleetTTL)
 		switch f.rng.IntN(5) {
 		case 0, 1:
-			n.gate.freeze(howLong)
+			n.gate.Freeze(howLong)
 		case 2:
 			n.cut(howLong)
 		case 3:

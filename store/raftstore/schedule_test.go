@@ -68,7 +68,7 @@ func (n *simNode) acquire(c *simCluster, node string, ttl time.Duration) baton.L
 // takes itself for the leader until it wakes, and cuts it off.
 func (n *simNode) stall() {
 	p := n.process()
-	p.diskGate.freeze(time.Hour)
+	p.diskGate.Freeze(time.Hour)
 	p.store.raft.Apply(entry{term: p.store.raft.CurrentTerm()}.encode(), 0)
 	n.cutOff()
 }
@@ -219,10 +219,10 @@ func TestExtensionOfWhatHasLapsedMeanwhile(t *testing.T) {
 				p := n.process()
 				p.disk.whenStored(func(c leasefsm.Command) {
 					if _, ok := c.(leasefsm.Extend); ok {
-						p.diskGate.freeze(50 * time.Millisecond) // the expiry is written, and sent, later
+						p.diskGate.Freeze(50 * time.Millisecond) // the expiry is written, and sent, later
 					}
 				})
-				p.diskGate.freeze(300 * time.Millisecond)
+				p.diskGate.Freeze(300 * time.Millisecond)
 				_, err := n.process().store.Renew(context.Background(), lease.ID(), 2*time.Second)
 				if !tc.broken && !errors.Is(err, baton.ErrNotLeader) {
 					c.t.Errorf("extended: %v", err)

@@ -6,68 +6,22 @@ import (
 	"fmt"
 	"iter"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"baton"
+	"baton/internal/freeze"
 )
-
-// gate stops a whole process: while it is shut no timer of it fires, nothing is
-// written, and nothing leaves or reaches it. Its clock goes on.
-type gate struct {
-	mu   sync.Mutex
-	shut chan struct{} // closed when the gate opens; nil while it is open
-}
-
-func (g *gate) freeze(d time.Duration) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.shut != nil {
-		return
-	}
-	shut := make(chan struct{})
-	g.shut = shut
-	time.AfterFunc(d, func() {
-		g.mu.Lock()
-		defer g.mu.Unlock()
-		if g.shut == shut {
-			g.shut = nil
-			close(shut)
-		}
-	})
-}
-
-func (g *gate) open() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.shut != nil {
-		close(g.shut)
-		g.shut = nil
-	}
-}
-
-func (g *gate) pass() {
-	for {
-		g.mu.Lock()
-		shut := g.shut
-		g.mu.Unlock()
-		if shut == nil {
-			return
-		}
-		<-shut
-	}
-}
 
 // simClock is the clock of a process.
 type simClock struct {
-	gate  *gate
+	gate  *freeze.Gate
 	start time.Time
 }
 
 func (c *simClock) Now() time.Duration { return time.Since(c.start) }
 
 func (c *simClock) AfterFunc(d time.Duration, f func()) func() bool {
-	return time.AfterFunc(d, func() { c.gate.pass(); f() }).Stop
+	return time.AfterFunc(d, func() { c.gate.Pass(); f() }).Stop
 }
 
 const simGroups = 3
@@ -97,9 +51,9 @@ func through[T any](ctx context.Context, l *simLink, ask func(ctx context.Contex
 	there, back := l.c.net.delay(), l.c.net.delay()
 	go func() {
 		time.Sleep(there)
-		p.gate.pass()
+		p.gate.Pass()
 		value, err := ask(ctx, p.store)
-		p.gate.pass()
+		p.gate.Pass()
 		if p.dead.Err() == nil {
 			time.Sleep(back)
 			answered <- answer{value, err}

@@ -11,12 +11,14 @@ import (
 	"github.com/hashicorp/raft"
 
 	"baton/internal/leasefsm"
+
+	"baton/internal/freeze"
 )
 
 // simDisk is what a simulated server has written: log, votes and snapshots.
 // A crash leaves a copy of what was written by then, to start from.
 type simDisk struct {
-	gate *gate // a frozen process writes nothing
+	gate *freeze.Gate // a frozen process writes nothing
 
 	mu          sync.Mutex
 	first, last uint64
@@ -28,12 +30,12 @@ type simDisk struct {
 	stored      func(raft.Log) // is told of every entry that was written
 }
 
-func newSimDisk(g *gate) *simDisk {
+func newSimDisk(g *freeze.Gate) *simDisk {
 	return &simDisk{gate: g, logs: map[uint64]raft.Log{}, kv: map[string][]byte{}, numbers: map[string]uint64{}}
 }
 
 // image is the disk as it is now, for whoever starts next.
-func (d *simDisk) image(g *gate) *simDisk {
+func (d *simDisk) image(g *freeze.Gate) *simDisk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return &simDisk{
@@ -68,7 +70,7 @@ func (d *simDisk) GetLog(index uint64, log *raft.Log) error {
 func (d *simDisk) StoreLog(log *raft.Log) error { return d.StoreLogs([]*raft.Log{log}) }
 
 func (d *simDisk) StoreLogs(logs []*raft.Log) error {
-	d.gate.pass()
+	d.gate.Pass()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.fail != nil {
@@ -106,7 +108,7 @@ func (d *simDisk) DeleteRange(from, to uint64) error {
 }
 
 func (d *simDisk) Set(key, val []byte) error {
-	d.gate.pass()
+	d.gate.Pass()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.kv[string(key)] = bytes.Clone(val)
@@ -123,7 +125,7 @@ func (d *simDisk) Get(key []byte) ([]byte, error) {
 }
 
 func (d *simDisk) SetUint64(key []byte, val uint64) error {
-	d.gate.pass()
+	d.gate.Pass()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.numbers[string(key)] = val

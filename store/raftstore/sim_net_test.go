@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"baton/internal/freeze"
 )
 
 // simNet carries everything between simulated servers, and loses, delays and
@@ -123,21 +125,21 @@ type process struct {
 	name     string
 	store    *Store
 	disk     *simDisk
-	gate     *gate
-	diskGate *gate
+	gate     *freeze.Gate
+	diskGate *freeze.Gate
 	consumer chan raft.RPC
 	dead     context.Context
 	kill     context.CancelFunc
 }
 
 func (p *process) freeze(d time.Duration) {
-	p.gate.freeze(d)
-	p.diskGate.freeze(d)
+	p.gate.Freeze(d)
+	p.diskGate.Freeze(d)
 }
 
 func (p *process) thaw() {
-	p.gate.open()
-	p.diskGate.open()
+	p.gate.Open()
+	p.diskGate.Open()
 }
 
 func (n *simNet) process(name string) *process {
@@ -155,13 +157,13 @@ func exchange[T any](ctx context.Context, n *simNet, p *process, to, kind string
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(p.dead, cancel)()
-	p.gate.pass()
+	p.gate.Pass()
 	if err := n.travel(ctx, p.name, to, kind); err != nil {
 		return none, err
 	}
 	q := n.process(to)
 	if q == nil || q.dead.Err() != nil {
-		p.gate.pass()
+		p.gate.Pass()
 		return none, errRefused
 	}
 	type answer struct {
@@ -173,12 +175,12 @@ func exchange[T any](ctx context.Context, n *simNet, p *process, to, kind string
 		there, stop := context.WithCancel(ctx)
 		defer stop()
 		defer context.AfterFunc(q.dead, stop)()
-		q.gate.pass()
+		q.gate.Pass()
 		if q.dead.Err() != nil {
 			return
 		}
 		value, err := handle(there, q)
-		q.gate.pass()
+		q.gate.Pass()
 		if q.dead.Err() == nil {
 			answered <- answer{value, err}
 		}
@@ -188,10 +190,10 @@ func exchange[T any](ctx context.Context, n *simNet, p *process, to, kind string
 		if err := n.travel(ctx, to, p.name, kind); err != nil {
 			return none, err
 		}
-		p.gate.pass()
+		p.gate.Pass()
 		return a.value, a.err
 	case <-ctx.Done():
-		p.gate.pass()
+		p.gate.Pass()
 		return none, ctx.Err()
 	}
 }

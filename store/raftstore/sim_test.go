@@ -17,6 +17,7 @@ import (
 
 	"baton"
 	"baton/internal/boottime"
+	"baton/internal/freeze"
 	"baton/storetest/history"
 )
 
@@ -178,7 +179,7 @@ func (n *simNode) start(bootstrap []raft.Server) {
 	if n.p != nil {
 		return
 	}
-	p := &process{name: n.name, gate: &gate{}, diskGate: &gate{}, consumer: make(chan raft.RPC)}
+	p := &process{name: n.name, gate: &freeze.Gate{}, diskGate: &freeze.Gate{}, consumer: make(chan raft.RPC)}
 	p.dead, p.kill = context.WithCancel(context.Background())
 	if n.disk == nil {
 		n.disk = newSimDisk(p.diskGate)
@@ -188,7 +189,7 @@ func (n *simNode) start(bootstrap []raft.Server) {
 	p.disk = n.disk
 	trial := c.trial
 	if trial.hold == nil {
-		trial.hold = p.gate.pass
+		trial.hold = p.gate.Pass
 	}
 	trial.answered = func(q request, a response, err error) {
 		if p.dead.Err() == nil && err == nil {

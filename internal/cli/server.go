@@ -135,8 +135,8 @@ func openMemory(context.Context, serverFlags, *slog.Logger) (baton.Store, error)
 	return memstore.New(memstore.Config{FirstTerm: baton.Term(time.Now().UnixMilli()) << 10})
 }
 
-func openEtcd(_ context.Context, f serverFlags, _ *slog.Logger) (baton.Store, error) {
-	s, err := etcdstore.Open(f.store)
+func openEtcd(ctx context.Context, f serverFlags, _ *slog.Logger) (baton.Store, error) {
+	s, err := etcdstore.Open(ctx, f.store)
 	if err != nil {
 		return nil, &usageError{err: err}
 	}

@@ -1,6 +1,7 @@
 package etcdstore_test
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 	"strings"
@@ -48,7 +49,7 @@ func harness(hosts []string, restart func()) storetest.Harness {
 		prefix := freshPrefix()
 		return storetest.Backing{
 			Open: func() baton.Store {
-				s, err := etcdstore.Open("etcd://" + strings.Join(hosts, ",") + prefix)
+				s, err := etcdstore.Open(context.Background(), "etcd://"+strings.Join(hosts, ",")+prefix)
 				if err != nil {
 					t.Fatalf("open: %v", err)
 				}

@@ -219,7 +219,7 @@ func TestAuthentication(t *testing.T) {
 	}
 	host := endpoints(t, members)[0]
 
-	s, err := etcdstore.Open("etcd://ann:secret%40ann@" + host + "/mine")
+	s, err := etcdstore.Open(t.Context(), "etcd://ann:secret%40ann@"+host+"/mine")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,7 +232,7 @@ func TestAuthentication(t *testing.T) {
 		t.Error(err)
 	}
 
-	s, err = etcdstore.Open("etcd://ann:secret%40ann@" + host + "/others")
+	s, err = etcdstore.Open(t.Context(), "etcd://ann:secret%40ann@"+host+"/others")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ func TestAuthentication(t *testing.T) {
 		t.Error(err)
 	}
 
-	_, err = etcdstore.Open("etcd://ann:guessed@" + host + "/mine")
+	_, err = etcdstore.Open(t.Context(), "etcd://ann:guessed@"+host+"/mine")
 	if !errors.Is(err, baton.ErrUnauthenticated) || strings.Contains(err.Error(), "guessed") {
 		t.Errorf("a wrong password: %v, want ErrUnauthenticated that does not show it", err)
 	}

@@ -99,4 +99,6 @@ func openBaton(ctx context.Context, o options) (baton.Store, error) {
 	return remotestore.New(ctx, cfg)
 }
 
-func openEtcd(_ context.Context, o options) (baton.Store, error) { return etcdstore.Open(o.store) }
+func openEtcd(ctx context.Context, o options) (baton.Store, error) {
+	return etcdstore.Open(ctx, o.store)
+}

@@ -96,6 +96,9 @@ func (c *command) cut(t *testing.T, direction string, s *serverInfo) {
 // serveOne starts the command with one server.
 func serveOne(t *testing.T, kind string) (*command, *serverInfo) {
 	t.Helper()
+	if isHeavy(kind) && os.Getenv("BATON_TEST_HEAVY") != "true" {
+		t.Skipf("%s is heavy: its tests run where BATON_TEST_HEAVY=true", kind)
+	}
 	c := runCommand(t, "serve", kind)
 	a := c.answer(t)
 	if a.Unavailable && os.Getenv("CI") != "true" {

@@ -1,7 +1,7 @@
 // Command testservers obtains the real servers that Baton's tests use, and
 // runs them on free loopback ports with data that is thrown away afterwards.
 //
-//	testservers obtain [kind...]   installs what is missing
+//	testservers obtain [kind...]   installs what is missing; "heavy" is all that takes many minutes to build
 //	testservers serve [kind...]    starts servers and takes orders on standard input
 //
 // The main module does not require this one: its tests run the command. What
@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 )
@@ -51,12 +52,15 @@ func usage() error {
 	return fmt.Errorf("usage: testservers obtain|serve [kind...], where a kind is one of %s", strings.Join(engineNames(), ", "))
 }
 
-// obtain makes the servers ready to be started, all kinds if none is named.
-// One that cannot be had on this machine is reported, and is a failure only
+// obtain makes the servers ready to be started, all kinds that are not heavy if
+// none is named, and all that are for the name "heavy". One that cannot be had on this machine is reported, and is a failure only
 // where CI=true, as it is for the tests that want it.
 func obtain(ctx context.Context, kinds []string) error {
-	if len(kinds) == 0 {
-		kinds = engineNames()
+	switch {
+	case len(kinds) == 0:
+		kinds = slices.DeleteFunc(engineNames(), isHeavy)
+	case slices.Equal(kinds, []string{"heavy"}):
+		kinds = heavyKinds
 	}
 	for _, kind := range kinds {
 		e, err := newEngine(kind)
@@ -66,11 +70,11 @@ func obtain(ctx context.Context, kinds []string) error {
 		var missing *unavailableError
 		switch {
 		case errors.As(err, &missing) && os.Getenv("CI") != "true":
-			fmt.Fprintf(os.Stderr, "%-9s not available, its tests will be skipped: %v\n", kind, err)
+			fmt.Fprintf(os.Stderr, "%-10s not available, its tests will be skipped: %v\n", kind, err)
 		case err != nil:
 			return fmt.Errorf("obtain %s: %w", kind, err)
 		default:
-			fmt.Fprintf(os.Stderr, "%-9s ready\n", kind)
+			fmt.Fprintf(os.Stderr, "%-10s ready\n", kind)
 		}
 	}
 	return nil

@@ -71,9 +71,11 @@ func Setting(name, value string) Option {
 // Start starts a server for this test alone, which may do to it what it likes.
 // It ends with the test.
 //
-// Where the server cannot be had the test is skipped, or fails if CI=true.
+// Where the server cannot be had the test is skipped, or fails if CI=true. A
+// heavy kind is used only where BATON_TEST_HEAVY=true, whatever CI says.
 func Start(t testing.TB, kind Kind, options ...Option) *Server {
 	t.Helper()
+	skipHeavy(t, kind)
 	s, err := start(kind, options...)
 	require(t, kind, err)
 	t.Cleanup(func() {
@@ -95,6 +97,7 @@ var shared struct {
 // own. It ends with the process.
 func Shared(t testing.TB, kind Kind) *Server {
 	t.Helper()
+	skipHeavy(t, kind)
 	shared.mu.Lock()
 	defer shared.mu.Unlock()
 	if shared.servers[kind] == nil && shared.errs[kind] == nil {

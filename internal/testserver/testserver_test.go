@@ -26,7 +26,8 @@ var greetings = map[testserver.Kind]struct {
 }{
 	testserver.Postgres: {"\x00\x00\x00\x08\x04\xd2\x16\x2f", 'N'}, // may we speak TLS? no
 	testserver.Redis:    {"PING\r\n", '-'},                         // not without a password
-	testserver.Etcd:     {"GET /version HTTP/1.0\r\n\r\n", 'H'},    // HTTP/1.0 200 OK
+	testserver.Consul:   {"GET /v1/status/leader HTTP/1.0\r\n\r\n", 'H'},
+	testserver.Etcd:     {"GET /version HTTP/1.0\r\n\r\n", 'H'}, // HTTP/1.0 200 OK
 }
 
 func dial(t *testing.T, address string) net.Conn {
@@ -164,6 +165,25 @@ func TestBrokenServerIsNotSkipped(t *testing.T) {
 	}()
 	if !strings.Contains(r.failed, "appendfsync") {
 		t.Errorf("got skip %q and failure %q, want a failure that shows the server's log", r.skipped, r.failed)
+	}
+}
+
+// What is too heavy for a run is left out by the run, not for want of a server.
+func TestHeavyServersAreLeftOut(t *testing.T) {
+	t.Setenv("CI", "true")
+	t.Setenv("BATON_TEST_HEAVY", "")
+	for what, ask := range map[string]func(testing.TB){
+		"started": func(t testing.TB) { testserver.Start(t, testserver.Consul) },
+		"shared":  func(t testing.TB) { testserver.Shared(t, testserver.Consul) },
+	} {
+		r := &recorder{TB: t}
+		func() {
+			defer func() { _ = recover() }()
+			ask(r)
+		}()
+		if !strings.Contains(r.skipped, "BATON_TEST_HEAVY") {
+			t.Errorf("%s: got skip %q and failure %q, want a skip that names BATON_TEST_HEAVY", what, r.skipped, r.failed)
+		}
 	}
 }
 

@@ -72,7 +72,7 @@ var standardOnly = []string{"baton", "baton/fence", "baton/api", "baton/internal
 // path, and the only packages below storage, fencing and peers that may pull
 // them in. Who uses one store does not compile the clients of all.
 var clients = map[string][]string{
-	"github.com/hashicorp/raft":       {"baton/store/raftstore", "baton/peer/raftpeer"},
+	"github.com/hashicorp/raft":       {"baton/store/raftstore", "baton/peer/raftpeer", "baton/internal/raftnode"},
 	"github.com/hashicorp/consul":     {"baton/store/consulstore"},
 	"github.com/hashicorp/memberlist": {"baton/peer"},
 	"go.etcd.io/etcd":                 {"baton/store/etcdstore"},

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"baton"
+	"baton/internal/raftnode"
 )
 
 // Member is one server of the cluster.
@@ -105,7 +106,7 @@ func (s *Store) progressOf(ctx context.Context, server raft.Server, hash bool) (
 }
 
 // askServer asks something that only servers with a port can be asked.
-func (s *Store) askServer(ctx context.Context, to addressee, path string, question, answer any) error {
+func (s *Store) askServer(ctx context.Context, to raftnode.Addressee, path string, question, answer any) error {
 	over, ok := s.peers.(*httpPeers)
 	if !ok {
 		return errors.New("no way to ask")
@@ -175,7 +176,7 @@ func (s *Store) introduceAll(ctx context.Context, server raft.Server, config raf
 	unreached := func(id raft.ServerID, err error) error {
 		return unavailable("add", fmt.Errorf("server %s: %w", id, err))
 	}
-	to := addressee{ID: string(server.ID), address: string(server.Address)}
+	to := raftnode.Addressee{ID: string(server.ID), Address: string(server.Address)}
 	var newcomer introduction
 	if err := s.askServer(ctx, to, "/identity", nil, &newcomer); err != nil {
 		return unreached(server.ID, err)
@@ -194,7 +195,7 @@ func (s *Store) introduceAll(ctx context.Context, server raft.Server, config raf
 			return unreached(member.ID, err)
 		}
 	}
-	marks := s.admission.all()
+	marks := s.admission.All()
 	marks[s.cfg.ID] = s.identity.Mark
 	for id, mark := range marks {
 		if id == string(server.ID) {

@@ -1,13 +1,13 @@
 package raftstore
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"net"
 	"time"
 
 	"baton"
+	"baton/internal/raftnode"
 )
 
 // Config says which server this is. Dir must be set; everything else has a default.
@@ -34,12 +34,9 @@ type Config struct {
 	Clock  baton.Clock
 	Logger *slog.Logger
 
-	dial  dialer
+	dial  raftnode.Dialer
 	trial *trial
 }
-
-// dialer connects to the peer port of another server.
-type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
 const maxServers = 9
 

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"baton"
+	"baton/internal/raftnode"
 )
 
 // A data directory that cannot be used is refused with a reason, and left as it is.
@@ -32,7 +33,7 @@ func TestDataDirectoryIsRefused(t *testing.T) {
 			replaceIn(t, filepath.Join(dir, "identity.json"), `{`, `<`)
 		}, "s1", "not readable"},
 		{"in use", func(t *testing.T, dir string) {
-			unlock, err := lockDir(dir)
+			unlock, err := raftnode.LockDir(dir)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -15,6 +15,8 @@ import (
 
 	"github.com/hashicorp/raft"
 	wal "github.com/hashicorp/raft-wal"
+
+	"baton/internal/raftnode"
 )
 
 // Open starts a server on its data directory and its peer port. In a cluster
@@ -32,16 +34,16 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		}
 		return nil, fmt.Errorf("raft store: %w", err)
 	}
-	id, unlock, err := openDir(cfg.Dir, cfg.ID)
+	id, unlock, err := raftnode.OpenDir(cfg.Dir, cfg.ID)
 	if err != nil {
 		return fail(err)
 	}
 	undo = append(undo, unlock)
-	admission, err := openAdmission(cfg.Dir)
+	admission, err := raftnode.OpenAdmission(cfg.Dir)
 	if err != nil {
 		return fail(err)
 	}
-	logger := raftLogger(cfg.Logger.With("server", cfg.ID))
+	logger := raftnode.Logger(cfg.Logger.With("server", cfg.ID))
 	files, err := wal.Open(cfg.Dir, wal.WithLogger(logger))
 	if err != nil {
 		return fail(fmt.Errorf("open the log in %s: %w", cfg.Dir, err))
@@ -63,13 +65,13 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 
 	handler := &peerHandler{identity: id, admission: admission, begun: begun}
-	port, err := listen(cfg.Listen, cfg.address(), handler.meant, cfg.Logger.With("server", cfg.ID))
+	port, err := raftnode.Listen(cfg.Listen, handler.meant, cfg.Logger.With("server", cfg.ID))
 	if err != nil {
 		return fail(err)
 	}
 	undo = append(undo, port.Close)
 	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(cfg.Logger.Handler(), slog.LevelDebug)}
-	go func() { _ = server.Serve(port.http) }() // ends with its listener
+	go func() { _ = server.Serve(port.HTTP) }() // ends with its listener
 	undo = append(undo, server.Close)
 	peers := newHTTPPeers(cfg.dial)
 	undo = append(undo, func() error { peers.close(); return nil })
@@ -87,10 +89,10 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	// waits for it), and then raft cannot be shut down. Entries hold many commands each, so little is lost.
 	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		MaxRPCsInFlight: 1,
-		Stream:          raftStream{port.raft, name(cfg.address()), handler.at, cfg.dial}, MaxPool: 8, Timeout: 5 * time.Second, Logger: logger,
+		Stream:          raftnode.Stream{Queue: port.Raft, Advertise: cfg.address(), At: handler.at, DialContext: cfg.dial}, MaxPool: 8, Timeout: 5 * time.Second, Logger: logger,
 	})
 	undo = append(undo, transport.Close)
-	p.transport = plainHeartbeats{transport}
+	p.transport = raftnode.PlainHeartbeats{NetworkTransport: transport}
 	s, err := start(cfg, p)
 	if err != nil {
 		return fail(err)
@@ -103,7 +105,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 // begin is what an empty server does before it may vote: it is admitted by
 // every server of its cluster, under the mark of its directory. If none of
 // them has begun, the cluster begins with all of them.
-func (c Config) begin(ctx context.Context, id identity, peers *httpPeers) ([]raft.Server, error) {
+func (c Config) begin(ctx context.Context, id raftnode.Identity, peers *httpPeers) ([]raft.Server, error) {
 	if len(c.Cluster) == 0 {
 		return []raft.Server{{ID: raft.ServerID(c.ID), Address: raft.ServerAddress(c.address())}}, nil
 	}
@@ -130,20 +132,20 @@ func (c Config) begin(ctx context.Context, id identity, peers *httpPeers) ([]raf
 }
 
 // admittedBy asks one server until it answers. Silence means to wait.
-func (c Config) admittedBy(ctx context.Context, other string, id identity, peers *httpPeers) (begun bool, err error) {
+func (c Config) admittedBy(ctx context.Context, other string, id raftnode.Identity, peers *httpPeers) (begun bool, err error) {
 	address := c.Cluster[other]
 	var said time.Time
 	for {
 		attempt, cancel := context.WithTimeout(ctx, time.Second)
-		begun, err := peers.admit(attempt, addressee{ID: other, address: address}, admitRequest{ID: c.ID, Mark: id.Mark})
+		begun, err := peers.admit(attempt, raftnode.Addressee{ID: other, Address: address}, admitRequest{ID: c.ID, Mark: id.Mark})
 		cancel()
 		switch {
 		case err == nil:
 			return begun, nil
-		case errors.Is(err, errForgotten):
+		case errors.Is(err, raftnode.ErrForgotten):
 			return false, fmt.Errorf("%w: server %q knows %q with another data directory. If its data is lost, take it out of the cluster, start it anew, and add it:\n  baton cluster remove %s\n  baton server --join --server-id %s --peer %s\n  baton cluster add %s=%s",
-				errForgotten, other, c.ID, c.ID, c.ID, c.Listen, c.ID, c.Cluster[c.ID])
-		case errors.Is(err, errNotMeant):
+				raftnode.ErrForgotten, other, c.ID, c.ID, c.ID, c.Listen, c.ID, c.Cluster[c.ID])
+		case errors.Is(err, raftnode.ErrNotMeant):
 			return false, fmt.Errorf("server %q at %s: %w", other, address, err)
 		case ctx.Err() != nil:
 			return false, fmt.Errorf("waiting for server %q at %s: %w", other, address, ctx.Err())

@@ -10,12 +10,14 @@ import (
 	"sync"
 
 	"github.com/hashicorp/raft"
+
+	"baton/internal/raftnode"
 )
 
 // peerHandler answers other servers. The store is nil until raft has started.
 type peerHandler struct {
-	identity  identity
-	admission *admission
+	identity  raftnode.Identity
+	admission *raftnode.Admission
 	begun     bool
 
 	mu sync.Mutex
@@ -35,8 +37,8 @@ func (h *peerHandler) store() *Store {
 }
 
 // meant is an error if what is meant for this addressee is not meant for this server.
-func (h *peerHandler) meant(to addressee) error {
-	return to.is(h.identity, h.cluster())
+func (h *peerHandler) meant(to raftnode.Addressee) error {
+	return to.Is(h.identity, h.cluster())
 }
 
 func (h *peerHandler) cluster() string {
@@ -50,15 +52,15 @@ func (h *peerHandler) cluster() string {
 }
 
 // at is whom this server expects at an address.
-func (h *peerHandler) at(address string) (addressee, error) {
+func (h *peerHandler) at(address string) (raftnode.Addressee, error) {
 	if s := h.store(); s != nil {
 		return s.at(address)
 	}
-	return addressee{}, errStarting
+	return raftnode.Addressee{}, errStarting
 }
 
 func (h *peerHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if err := h.meant(addresseeOf(r.Header)); err != nil {
+	if err := h.meant(raftnode.AddresseeOf(r.Header)); err != nil {
 		http.Error(w, err.Error(), http.StatusMisdirectedRequest)
 		return
 	}
@@ -90,8 +92,8 @@ func (h *peerHandler) admit(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	a := admitResponse{Begun: h.begun || h.store() != nil}
-	switch err := h.admission.admit(q.ID, q.Mark); {
-	case errors.Is(err, errForgotten):
+	switch err := h.admission.Admit(q.ID, q.Mark); {
+	case errors.Is(err, raftnode.ErrForgotten):
 		a.Refused = true
 	case err != nil:
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -117,17 +119,17 @@ func (h *peerHandler) introduce(w http.ResponseWriter, r *http.Request, s *Store
 
 // introduce never gives the name of a voter to another one.
 func (s *Store) introduce(q introduction) error {
-	known := s.admission.markOf(q.ID)
+	known := s.admission.MarkOf(q.ID)
 	config, err := s.configuration()
 	if err != nil {
 		return err
 	}
 	for _, server := range config.Servers {
 		if string(server.ID) == q.ID && server.Suffrage == raft.Voter && known != "" && known != q.Mark {
-			return errForgotten
+			return raftnode.ErrForgotten
 		}
 	}
-	return s.admission.introduce(q.ID, q.Mark)
+	return s.admission.Introduce(q.ID, q.Mark)
 }
 
 // maxCall is far above what a request with all its limits exhausted takes.

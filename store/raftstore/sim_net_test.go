@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"baton/internal/freeze"
+	"baton/internal/raftnode"
 )
 
 // simNet carries everything between simulated servers, and loses, delays and
@@ -274,14 +275,14 @@ type simPeers struct {
 	p   *process
 }
 
-func (s *simPeers) term(ctx context.Context, to addressee) (uint64, error) {
-	return exchange(ctx, s.net, s.p, to.address, others, func(_ context.Context, q *process) (uint64, error) {
+func (s *simPeers) term(ctx context.Context, to raftnode.Addressee) (uint64, error) {
+	return exchange(ctx, s.net, s.p, to.Address, others, func(_ context.Context, q *process) (uint64, error) {
 		return q.store.raft.CurrentTerm(), nil
 	})
 }
 
-func (s *simPeers) call(ctx context.Context, to addressee, q request) (response, error) {
-	b, err := exchange(ctx, s.net, s.p, to.address, others, func(ctx context.Context, p *process) ([]byte, error) {
+func (s *simPeers) call(ctx context.Context, to raftnode.Addressee, q request) (response, error) {
+	b, err := exchange(ctx, s.net, s.p, to.Address, others, func(ctx context.Context, p *process) ([]byte, error) {
 		a, err := p.store.serve(ctx, q)
 		if err != nil {
 			a = response{Error: wireErrorOf(err)}

@@ -14,6 +14,7 @@ import (
 	"baton"
 	"baton/internal/feed"
 	"baton/internal/leasefsm"
+	"baton/internal/raftnode"
 )
 
 var errClosed = errors.New("the store is closed")
@@ -45,8 +46,8 @@ type Store struct {
 	log       *slog.Logger
 	raft      *raft.Raft
 	peers     peers
-	admission *admission
-	identity  identity
+	admission *raftnode.Admission
+	identity  raftnode.Identity
 	disk      *disk
 	snapshots *snapshots
 	metrics   *metrics
@@ -62,6 +63,7 @@ type Store struct {
 	record   *leasefsm.Record
 	cluster  string        // the name of the cluster; empty before its first entry
 	applied  uint64        // index of the last entry applied here
+	written  uint64        // registrations that were changed through this server are in the state from here on
 	progress chan struct{} // closed when applied moves
 	reign    *reign        // nil unless this server leads the cluster and is ready to
 	changed  chan struct{} // closed when reign changes
@@ -83,7 +85,7 @@ type parts struct {
 	snapshots raft.SnapshotStore
 	transport raft.Transport
 	peers     peers
-	admission *admission
+	admission *raftnode.Admission
 	// bootstrap is the configuration that the cluster begins with; empty if it
 	// has begun already, or is begun by others.
 	bootstrap []raft.Server
@@ -92,9 +94,9 @@ type parts struct {
 // peers is how servers talk to each other, beside raft.
 type peers interface {
 	// term asks for a server's raft term. The answer is to this very question.
-	term(ctx context.Context, to addressee) (uint64, error)
+	term(ctx context.Context, to raftnode.Addressee) (uint64, error)
 	// call passes a request on to the leader.
-	call(ctx context.Context, to addressee, q request) (response, error)
+	call(ctx context.Context, to raftnode.Addressee, q request) (response, error)
 }
 
 // start makes a server of its parts. It owns none of them.
@@ -138,7 +140,7 @@ func (c Config) raft(log *slog.Logger) *raft.Config {
 	config.SnapshotInterval = 30 * time.Second
 	config.TrailingLogs = min(10240, c.SnapshotEntries)
 	config.NoLegacyTelemetry = true
-	config.Logger = raftLogger(log)
+	config.Logger = raftnode.Logger(log)
 	return config
 }
 
@@ -207,18 +209,18 @@ func (s *Store) termOf(ctx context.Context, server raft.Server) (uint64, error) 
 	return s.peers.term(ctx, s.addressee(server))
 }
 
-func (s *Store) addressee(server raft.Server) addressee {
+func (s *Store) addressee(server raft.Server) raftnode.Addressee {
 	s.mu.Lock()
 	cluster := s.cluster
 	s.mu.Unlock()
-	return addressee{ID: string(server.ID), Mark: s.admission.markOf(string(server.ID)), Cluster: cluster, address: string(server.Address)}
+	return raftnode.Addressee{ID: string(server.ID), Mark: s.admission.MarkOf(string(server.ID)), Cluster: cluster, Address: string(server.Address)}
 }
 
 // at is the server at this address, as far as it is known.
-func (s *Store) at(address string) (addressee, error) {
+func (s *Store) at(address string) (raftnode.Addressee, error) {
 	config, err := s.configuration()
 	if err != nil {
-		return addressee{}, err
+		return raftnode.Addressee{}, err
 	}
 	for _, server := range config.Servers {
 		if string(server.Address) == address {

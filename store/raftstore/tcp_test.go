@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"baton"
+	"baton/internal/raftnode"
 	"baton/storetest/history"
 )
 
@@ -36,7 +37,7 @@ type cabled struct {
 }
 
 // dialer is that of one server.
-func (c *cable) dialer(from string) dialer {
+func (c *cable) dialer(from string) raftnode.Dialer {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		c.mu.Lock()
 		to := c.names[address]
@@ -269,7 +270,7 @@ func TestWipedServerDoesNotVote(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if _, err := Open(ctx, cfg); !errors.Is(err, errForgotten) {
+	if _, err := Open(ctx, cfg); !errors.Is(err, raftnode.ErrForgotten) {
 		t.Fatalf("wiped, and started again: %v", err)
 	}
 
@@ -328,19 +329,19 @@ func TestStrangersAreRefused(t *testing.T) {
 	if _, err := peers.term(ctx, good); err != nil {
 		t.Errorf("asked properly: %v", err)
 	}
-	for name, to := range map[string]addressee{
-		"another name":    {ID: "s2", address: address},
-		"another disk":    {ID: "s1", Mark: "gone", address: address},
-		"another cluster": {ID: "s1", Cluster: two.servers["s1"].addressee(raftServer("s1", "")).Cluster, address: address},
+	for name, to := range map[string]raftnode.Addressee{
+		"another name":    {ID: "s2", Address: address},
+		"another disk":    {ID: "s1", Mark: "gone", Address: address},
+		"another cluster": {ID: "s1", Cluster: two.servers["s1"].addressee(raftServer("s1", "")).Cluster, Address: address},
 	} {
-		if _, err := peers.term(ctx, to); !errors.Is(err, errNotMeant) {
+		if _, err := peers.term(ctx, to); !errors.Is(err, raftnode.ErrNotMeant) {
 			t.Errorf("%s: %v", name, err)
 		}
 		conn, err := net.Dial("tcp", address)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := conn.Write(to.header()); err != nil {
+		if _, err := conn.Write(to.Header()); err != nil {
 			t.Fatal(err)
 		}
 		_ = conn.SetReadDeadline(time.Now().Add(30 * time.Second))

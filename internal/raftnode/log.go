@@ -1,4 +1,4 @@
-package raftstore
+package raftnode
 
 import (
 	"bytes"
@@ -7,9 +7,9 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// raftLogger sends what raft says to the program's own log. Raft's info is
-// this store's debug.
-func raftLogger(log *slog.Logger) hclog.Logger {
+// Logger sends what raft says to the program's own log. Raft's info is
+// debug here.
+func Logger(log *slog.Logger) hclog.Logger {
 	return hclog.New(&hclog.LoggerOptions{
 		Name: "raft", Output: lines{log}, DisableTime: true, Level: hclog.Info,
 	})

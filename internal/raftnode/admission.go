@@ -1,4 +1,4 @@
-package raftstore
+package raftnode
 
 import (
 	"encoding/json"
@@ -11,7 +11,7 @@ import (
 	"sync"
 )
 
-// admission keeps a server from voting that has forgotten its votes.
+// Admission keeps a server from voting that has forgotten its votes.
 //
 // A server whose disk was wiped may have voted before, and may have confirmed
 // entries that it no longer has. If it came back under its name, a
@@ -21,18 +21,19 @@ import (
 // name, from before it can count its first vote. The same name with another mark is
 // refused when it starts; and whatever a server says to another, votes among it, is said
 // to a name and a mark, and not listened to by anyone else.
-type admission struct {
+type Admission struct {
 	path string
 
 	mu       sync.Mutex
 	admitted map[string]string // server id -> mark
 }
 
-// errForgotten: the name is taken by a server that had another disk.
-var errForgotten = errors.New("this server was part of the cluster before, with data that it no longer has")
+// ErrForgotten: the name is taken by a server that had another disk.
+var ErrForgotten = errors.New("this server was part of the cluster before, with data that it no longer has")
 
-func openAdmission(dir string) (*admission, error) {
-	a := &admission{path: filepath.Join(dir, "admitted.json"), admitted: map[string]string{}}
+// OpenAdmission reads who was admitted before, from a data directory.
+func OpenAdmission(dir string) (*Admission, error) {
+	a := &Admission{path: filepath.Join(dir, "admitted.json"), admitted: map[string]string{}}
 	b, err := os.ReadFile(a.path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return a, nil
@@ -46,15 +47,15 @@ func openAdmission(dir string) (*admission, error) {
 	return a, nil
 }
 
-// admit records the mark of a server, durably, before it returns nil.
-func (a *admission) admit(id, mark string) error {
+// Admit records the mark of a server, durably, before it returns nil.
+func (a *Admission) Admit(id, mark string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch known, ok := a.admitted[id]; {
 	case ok && known == mark:
 		return nil
 	case ok:
-		return errForgotten
+		return ErrForgotten
 	}
 	a.admitted[id] = mark
 	if err := a.save(); err != nil {
@@ -64,8 +65,8 @@ func (a *admission) admit(id, mark string) error {
 	return nil
 }
 
-// introduce replaces the mark of a server that is about to be added, durably.
-func (a *admission) introduce(id, mark string) error {
+// Introduce replaces the mark of a server that is about to be added, durably.
+func (a *Admission) Introduce(id, mark string) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	before, had := a.admitted[id]
@@ -83,8 +84,8 @@ func (a *admission) introduce(id, mark string) error {
 	return nil
 }
 
-// markOf is the mark under which a server is known here; empty if it is not.
-func (a *admission) markOf(id string) string {
+// MarkOf is the mark under which a server is known here; empty if it is not.
+func (a *Admission) MarkOf(id string) string {
 	if a == nil {
 		return ""
 	}
@@ -93,14 +94,14 @@ func (a *admission) markOf(id string) string {
 	return a.admitted[id]
 }
 
-// all are the marks that are known here.
-func (a *admission) all() map[string]string {
+// All are the marks that are known here.
+func (a *Admission) All() map[string]string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return maps.Clone(a.admitted)
 }
 
-func (a *admission) save() error {
+func (a *Admission) save() error {
 	b, err := json.MarshalIndent(a.admitted, "", "  ")
 	if err != nil {
 		return err

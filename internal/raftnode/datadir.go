@@ -1,4 +1,4 @@
-package raftstore
+package raftnode
 
 import (
 	"crypto/rand"
@@ -14,32 +14,33 @@ import (
 // dataVersion is the format of a data directory. A newer one is not touched.
 const dataVersion = 1
 
-// identity is who a data directory belongs to.
-type identity struct {
+// Identity is who a data directory belongs to.
+type Identity struct {
 	Version int    `json:"version"`
 	Server  string `json:"server"`
 	// Mark tells this directory from another one of the same name.
 	Mark string `json:"mark"`
 }
 
-// openDir locks a data directory for this process and reads whose it is. A
+// OpenDir locks a data directory for this process and reads whose it is. A
 // new one is marked.
-func openDir(dir, server string) (identity, func() error, error) {
+func OpenDir(dir, server string) (Identity, func() error, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return identity{}, nil, fmt.Errorf("data directory: %w", err)
+		return Identity{}, nil, fmt.Errorf("data directory: %w", err)
 	}
-	unlock, err := lockDir(dir)
+	unlock, err := LockDir(dir)
 	if err != nil {
-		return identity{}, nil, err
+		return Identity{}, nil, err
 	}
 	id, err := readIdentity(dir, server)
 	if err != nil {
-		return identity{}, nil, errors.Join(err, unlock())
+		return Identity{}, nil, errors.Join(err, unlock())
 	}
 	return id, unlock, nil
 }
 
-func lockDir(dir string) (unlock func() error, err error) {
+// LockDir keeps other processes out of a data directory.
+func LockDir(dir string) (unlock func() error, err error) {
 	path := filepath.Join(dir, "lock")
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -52,29 +53,29 @@ func lockDir(dir string) (unlock func() error, err error) {
 	return f.Close, nil
 }
 
-func readIdentity(dir, server string) (identity, error) {
+func readIdentity(dir, server string) (Identity, error) {
 	path := filepath.Join(dir, "identity.json")
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		id := identity{Version: dataVersion, Server: server, Mark: rand.Text()}
+		id := Identity{Version: dataVersion, Server: server, Mark: rand.Text()}
 		b, err := json.MarshalIndent(id, "", "  ")
 		if err != nil {
-			return identity{}, err
+			return Identity{}, err
 		}
 		return id, writeFile(path, b)
 	}
 	if err != nil {
-		return identity{}, fmt.Errorf("data directory: %w", err)
+		return Identity{}, fmt.Errorf("data directory: %w", err)
 	}
-	var id identity
+	var id Identity
 	if err := json.Unmarshal(b, &id); err != nil || id.Mark == "" {
-		return identity{}, fmt.Errorf("data directory: %s is not readable as an identity: %w", path, errors.Join(err))
+		return Identity{}, fmt.Errorf("data directory: %s is not readable as an identity: %w", path, errors.Join(err))
 	}
 	if id.Version > dataVersion {
-		return identity{}, fmt.Errorf("data directory %s has format %d: this program knows %d and needs an upgrade", dir, id.Version, dataVersion)
+		return Identity{}, fmt.Errorf("data directory %s has format %d: this program knows %d and needs an upgrade", dir, id.Version, dataVersion)
 	}
 	if id.Server != server {
-		return identity{}, fmt.Errorf("data directory %s belongs to server %q, not to %q", dir, id.Server, server)
+		return Identity{}, fmt.Errorf("data directory %s belongs to server %q, not to %q", dir, id.Server, server)
 	}
 	return id, nil
 }

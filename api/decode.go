@@ -41,6 +41,9 @@ func Decode(r io.Reader, v any, fields Fields) error {
 	if trimmed := bytes.TrimLeft(body, " \t\r\n"); len(trimmed) == 0 || trimmed[0] != '{' {
 		return &baton.InvalidArgumentError{Field: "body", Value: clip(string(trimmed)), Want: "a JSON object"}
 	}
+	if fields == IgnoreUnknown && json.Unmarshal(body, v) == nil {
+		return nil // what follows says what is wrong with the rest
+	}
 	dec := json.NewDecoder(bytes.NewReader(body))
 	if fields == RefuseUnknown {
 		dec.DisallowUnknownFields()

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"time"
 
 	"baton"
 )
@@ -10,8 +11,8 @@ import (
 // ask puts one question to the store, in bounded time. An error that is no
 // answer comes back as *baton.UnavailableError, whatever it was.
 func ask[T any](ctx context.Context, s *Service, op string, f func(ctx context.Context) (T, error)) (T, error) {
-	bounded, cancel := context.WithTimeout(ctx, s.cfg.StoreTimeout)
-	defer cancel()
+	bounded := &limited{Context: ctx, deadline: time.Now().Add(s.cfg.StoreTimeout)}
+	defer bounded.end()
 	v, err := f(bounded)
 	if err == nil || baton.IsAnswer(err) {
 		s.metrics.healthy.Set(1)

@@ -64,11 +64,18 @@ func newRoster(clock baton.Clock, now func() time.Time) *roster {
 
 // saw records that c took part in group.
 func (r *roster) saw(group string, c baton.Candidate) {
-	c.Metadata = maps.Clone(c.Metadata)
-	s := &seen{candidate: c, at: r.clock.Now(), wall: r.now()}
+	at, wall := r.clock.Now(), r.now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	g := r.groups[group]
+	if g != nil {
+		if s := g.members[c.NodeID]; s != nil && s.candidate.InstanceID == c.InstanceID && maps.Equal(s.candidate.Metadata, c.Metadata) {
+			s.at, s.wall, g.at = at, wall, at
+			return
+		}
+	}
+	c.Metadata = maps.Clone(c.Metadata)
+	s := &seen{candidate: c, at: at, wall: wall}
 	if g == nil {
 		if len(r.groups) >= maxRosterGroups {
 			r.evictGroup()

@@ -159,6 +159,11 @@ func (s *Service) rules(ctx context.Context, group string, st staleness) (rules,
 	if s.registry == nil {
 		return s.policies.defaults, nil
 	}
+	if s.recent != nil && s.policies.age > 0 {
+		if g, known := s.recent.RecentGroup(group, s.policies.age); known {
+			return s.checked(g)
+		}
+	}
 	g, exists, fresh, writes := s.policies.recall(group)
 	if !fresh {
 		asked := s.cfg.Clock.Now()
@@ -177,9 +182,21 @@ func (s *Service) rules(ctx context.Context, group string, st staleness) (rules,
 		}
 		s.policies.remember(g, asked, writes)
 	}
+	return s.checked(g)
+}
+
+// checked are the rules of a group that may be used at all.
+func (s *Service) checked(g baton.Group) (rules, error) {
 	r := s.policies.fill(g)
 	if s.cfg.ExplicitGroups && !r.registered {
-		return rules{}, fmt.Errorf("group %q is not registered: %w", group, baton.ErrNotFound)
+		return rules{}, fmt.Errorf("group %q is not registered: %w", g.ID, baton.ErrNotFound)
 	}
 	return r, nil
+}
+
+// recently is a registry that has a copy at hand. RecentGroup returns a
+// registration, of version 0 if there is none, as it was no longer than age ago;
+// known is false if the copy may be older.
+type recently interface {
+	RecentGroup(id string, age time.Duration) (g baton.Group, known bool)
 }

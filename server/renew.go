@@ -51,7 +51,7 @@ func (s *Service) renew(ctx context.Context, id baton.LeaseID, extend time.Durat
 	if extend < time.Millisecond || extend > most {
 		return baton.Lease{}, &baton.InvalidTTLError{Field: "extend_by_ms", TTL: extend, Min: time.Millisecond, Max: most}
 	}
-	return ask(ctx, s, "renew "+id.String(), func(ctx context.Context) (baton.Lease, error) {
+	return ask(ctx, s, "renew in group "+id.Group, func(ctx context.Context) (baton.Lease, error) {
 		return s.store.Renew(ctx, id, extend)
 	})
 }
@@ -80,7 +80,7 @@ func (s *Service) Resign(ctx context.Context, id baton.LeaseID, successor string
 			return err
 		}
 	}
-	err := s.tell(ctx, "resign "+id.String(), func(ctx context.Context) error {
+	err := s.tell(ctx, "resign in group "+id.Group, func(ctx context.Context) error {
 		return s.store.Release(ctx, id)
 	})
 	if err != nil {

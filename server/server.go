@@ -91,6 +91,7 @@ type Service struct {
 	ender     baton.Ender
 	historian baton.Historian
 	registry  baton.Registry
+	recent    recently
 
 	policies  *policies
 	roster    *roster
@@ -113,6 +114,7 @@ func New(store baton.Store, cfg Config) (*Service, error) {
 	s.ender, _ = store.(baton.Ender)
 	s.historian, _ = store.(baton.Historian)
 	s.registry, _ = store.(baton.Registry)
+	s.recent, _ = store.(recently)
 	if cfg.ExplicitGroups && s.registry == nil {
 		return nil, fmt.Errorf("explicit groups: store %q keeps no registrations", store.Guarantees().Store)
 	}

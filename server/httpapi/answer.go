@@ -13,7 +13,6 @@ import (
 
 	"baton"
 	"baton/api"
-	"baton/server"
 )
 
 // guard is what holds for all requests, whether they have a route or not.
@@ -33,13 +32,17 @@ func (h *Handler) guard(next http.Handler) http.Handler {
 			h.log.Error("request failed inside", "method", r.Method, "path", r.URL.Path, "panic", p, "stack", string(debug.Stack()))
 			h.fail(w, &baton.UnavailableError{Op: r.Method + " " + r.URL.Path, Err: errors.New("internal error")})
 		}()
-		w.Header().Set("X-Content-Type-Options", "nosniff")
-		h.endWrite(w) // the connection's last request may have left one
+		w.Header()["X-Content-Type-Options"] = noSniff
+		if r.ProtoMajor > 1 || r.Header.Get("Expect") != "" {
+			// The connection's last request may have left one. An answer over HTTP/1 gets
+			// its own before anything is written, but for the go-ahead that a client waits for.
+			h.endWrite(w)
+		}
 		if r.Body != http.NoBody {
 			// Also for a body that no route reads: the connection waits for it to end.
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(h.cfg.BodyTimeout))
 		}
-		if err := errors.Join(h.checkHost(r), checkPath(r), checkQuery(r)); err != nil {
+		if err := h.check(r); err != nil {
 			h.fail(w, err)
 			return
 		}
@@ -47,8 +50,26 @@ func (h *Handler) guard(next http.Handler) http.Handler {
 			h.fail(w, fmt.Errorf("%w: %w", baton.ErrNotAllowed, err))
 			return
 		}
-		next.ServeHTTP(w, r.WithContext(server.WithActor(r.Context(), r.RemoteAddr)))
+		next.ServeHTTP(w, r)
 	})
+}
+
+// Values of headers that all answers share: nobody changes one in place.
+var (
+	noSniff  = []string{"nosniff"}
+	typeJSON = []string{"application/json"}
+	noStore  = []string{"no-store"}
+)
+
+// check refuses what no route should see.
+func (h *Handler) check(r *http.Request) error {
+	if err := h.checkHost(r); err != nil {
+		return err
+	}
+	if err := checkPath(r); err != nil {
+		return err
+	}
+	return checkQuery(r)
 }
 
 // serve runs a route, writes its answer and counts it.
@@ -107,6 +128,9 @@ func (h *Handler) failAs(w http.ResponseWriter, status int, err error) {
 
 // checkQuery refuses parameters that cannot be decoded, which would otherwise count as not given.
 func checkQuery(r *http.Request) error {
+	if r.URL.RawQuery == "" {
+		return nil
+	}
 	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil {
 		return &baton.InvalidArgumentError{Field: "query", Value: r.URL.RawQuery, Want: "name=value pairs with valid percent-encoding, between &"}
 	}
@@ -119,8 +143,8 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 		// Only a type of package api that cannot be marshalled gets here.
 		panic(fmt.Sprintf("marshal %T: %v", body, err))
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
+	head := w.Header()
+	head["Content-Type"], head["Cache-Control"] = typeJSON, noStore
 	w.WriteHeader(status)
 	_, _ = w.Write(append(raw, '\n')) // a client that is gone has nothing to be told
 }

@@ -35,14 +35,14 @@ func (h *Handler) addServer(x *exchange) (int, any, error) {
 	if err := h.decode(x, &req, api.IgnoreUnknown); err != nil {
 		return 0, nil, err
 	}
-	if err := h.svc.AddServer(x.r.Context(), req.ServerID, req.Address); err != nil {
+	if err := h.svc.AddServer(x.acting(), req.ServerID, req.Address); err != nil {
 		return 0, nil, err
 	}
 	return http.StatusOK, api.OKResponse{OK: true}, nil
 }
 
 func (h *Handler) removeServer(x *exchange) (int, any, error) {
-	if err := h.svc.RemoveServer(x.r.Context(), x.r.PathValue("server_id")); err != nil {
+	if err := h.svc.RemoveServer(x.acting(), x.r.PathValue("server_id")); err != nil {
 		return 0, nil, err
 	}
 	return http.StatusOK, api.OKResponse{OK: true}, nil

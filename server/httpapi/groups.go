@@ -35,7 +35,7 @@ func (h *Handler) createGroup(x *exchange) (int, any, error) {
 	if req.Version != nil && *req.Version != 0 {
 		return 0, nil, &baton.InvalidArgumentError{Field: "version", Value: *req.Version, Want: "none: a new group has no version yet"}
 	}
-	g, err := h.svc.CreateGroup(x.r.Context(), req.Group())
+	g, err := h.svc.CreateGroup(x.acting(), req.Group())
 	if err != nil {
 		return 0, nil, err
 	}
@@ -52,7 +52,7 @@ func (h *Handler) putGroup(x *exchange) (int, any, error) {
 		return 0, nil, &baton.InvalidArgumentError{Field: "group_id", Value: req.GroupID, Want: "the path's, or none"}
 	}
 	req.GroupID = id
-	g, err := h.svc.PutGroup(x.r.Context(), req.Group(), req.Version)
+	g, err := h.svc.PutGroup(x.acting(), req.Group(), req.Version)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -60,7 +60,7 @@ func (h *Handler) putGroup(x *exchange) (int, any, error) {
 }
 
 func (h *Handler) deleteGroup(x *exchange) (int, any, error) {
-	if err := h.svc.DeleteGroup(x.r.Context(), x.group()); err != nil {
+	if err := h.svc.DeleteGroup(x.acting(), x.group()); err != nil {
 		return 0, nil, err
 	}
 	return http.StatusOK, api.OKResponse{OK: true}, nil
@@ -71,7 +71,7 @@ func (h *Handler) stepDown(x *exchange) (int, any, error) {
 	if err := h.decode(x, &req, api.IgnoreUnknown); err != nil {
 		return 0, nil, err
 	}
-	lease, err := h.svc.StepDown(x.r.Context(), x.group(), baton.Term(req.Term), req.Ending())
+	lease, err := h.svc.StepDown(x.acting(), x.group(), baton.Term(req.Term), req.Ending())
 	if err != nil {
 		return 0, nil, err
 	}

@@ -28,10 +28,15 @@ func (h *Handler) checkHost(r *http.Request) error {
 	if local, _ := r.Context().Value(loopbackKey{}).(bool); !local || r.Host == "" {
 		return nil
 	}
+	if last := h.lastHost.Load(); last != nil && *last == r.Host {
+		return nil
+	}
 	name := hostName(r.Host)
 	if isLoopbackName(name) || slices.ContainsFunc(h.cfg.Hosts, func(allowed string) bool {
 		return allowed == "*" || strings.EqualFold(allowed, name)
 	}) {
+		host := r.Host
+		h.lastHost.Store(&host)
 		return nil
 	}
 	return fmt.Errorf("host %q: %w: this server listens on loopback, so it is called localhost, by a loopback address, or by a name that it was configured with", name, baton.ErrNotAllowed)

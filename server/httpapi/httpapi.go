@@ -77,6 +77,8 @@ type Handler struct {
 	metrics http.Handler
 	web     http.Handler // nil if there is none
 
+	lastHost atomic.Pointer[string] // a name that was found to be allowed
+
 	closing   chan struct{}
 	closeOnce sync.Once
 	watches   atomic.Int64

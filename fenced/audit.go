@@ -47,6 +47,18 @@ const (
 		FROM accepted_write WHERE seq IS NOT NULL AND ($1 = '' OR resource = $1)
 	) AS ranges
 	WHERE highest >= first`
+
+	// Work is covered from the first piece on, each time from after where the
+	// checkpoint before it ended.
+	unitsSQL   = `SELECT coalesce(sum(last_unit - first_unit + 1), 0)` + covered
+	redoneSQL  = `SELECT coalesce(sum(before - first_unit + 1), 0)` + covered + ` WHERE first_unit <= before`
+	skippedSQL = `SELECT coalesce(sum(first_unit - before - 1), 0)` + covered + ` WHERE first_unit > before + 1`
+
+	covered = `
+	FROM (
+		SELECT first_unit, last_unit, coalesce(lag(last_unit) OVER (PARTITION BY resource ORDER BY write_id), 0) AS before
+		FROM covered WHERE $1 = '' OR resource = $1
+	) AS pieces`
 )
 
 // Audit looks at all accepted writes, or at those of one resource.
@@ -65,12 +77,15 @@ func (s *Store) Audit(ctx context.Context, resource string) (fencedclient.Audit,
 		{&a.TermsFell, "SELECT count(*)" + steps},
 		{&a.SeqsFell, "SELECT count(*)" + seqSteps},
 		{&a.Duplicates, duplicatesSQL},
+		{&a.Units, unitsSQL},
+		{&a.Redone, redoneSQL},
+		{&a.Skipped, skippedSQL},
 	} {
 		if err := tx.QueryRowContext(ctx, s.query(count.query), resource).Scan(count.into); err != nil {
 			return a, err
 		}
 	}
-	a.OK = a.TermsFell == 0 && a.SeqsFell == 0 && a.Duplicates == 0
+	a.OK = a.TermsFell == 0 && a.SeqsFell == 0 && a.Duplicates == 0 && a.Redone == 0 && a.Skipped == 0
 	for _, from := range []string{steps, seqSteps} {
 		if err := s.steps(ctx, tx, from, resource, &a); err != nil {
 			return a, err

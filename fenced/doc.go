@@ -12,7 +12,7 @@
 //	POST /v1/resources/{r}/advance                           an empty ordered write; the record
 //	POST /v1/resources/{r}/ticks       {scheduled_for_ms, note?}
 //	POST /v1/resources/{r}/sequence    {count}               {first, last}
-//	PUT  /v1/resources/{r}/checkpoint  {data}
+//	PUT  /v1/resources/{r}/checkpoint  {data, covers: {first, last}?}
 //	GET  /v1/resources/{r}/checkpoint                        {data, term, instance_id, seq, at_ms}
 //	GET  /v1/resources/{r}                                   the record
 //	GET  /v1/resources/{r}/writes/{seq}                      {writes: [...]}: those with this number

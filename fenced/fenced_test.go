@@ -114,7 +114,7 @@ func TestLeaders(t *testing.T) {
 		}
 		for op, err := range map[string]error{
 			"tick":    p.client.Tick(t.Context(), "jobs", fence.Unordered(a.Token()), fencedclient.Tick{}),
-			"save":    p.client.SaveCheckpoint(t.Context(), "jobs", fence.Unordered(a.Token()), json.RawMessage(`{}`)),
+			"save":    p.client.SaveCheckpoint(t.Context(), "jobs", fence.Unordered(a.Token()), fencedclient.Saved{Data: json.RawMessage(`{}`)}),
 			"advance": p.client.Advance(t.Context(), "jobs", fence.Ordered(a.Token(), 500)),
 			"numbers": func() error {
 				_, err := p.client.Numbers(t.Context(), "jobs", fence.Unordered(a.Token()), 5)
@@ -272,6 +272,8 @@ func TestBadInput(t *testing.T) {
 		{"numbers below 1", "POST", "jobs/sequence", good + ", seq=3", `{"count":4}`, 400, "INVALID_ARGUMENT"},
 		{"no checkpoint", "PUT", "jobs/checkpoint", good, `{}`, 400, "INVALID_ARGUMENT"},
 		{"checkpoint that is no text", "PUT", "jobs/checkpoint", good, "{\"data\":\"\xff\"}", 400, "INVALID_ARGUMENT"},
+		{"checkpoint of work before the first", "PUT", "jobs/checkpoint", good, `{"data":1,"covers":{"first":0,"last":3}}`, 400, "INVALID_ARGUMENT"},
+		{"checkpoint of less than nothing", "PUT", "jobs/checkpoint", good, `{"data":1,"covers":{"first":3,"last":2}}`, 400, "INVALID_ARGUMENT"},
 		{"advance without a number", "POST", "jobs/advance", good, "", 400, "INVALID_ARGUMENT"},
 		{"large body", "POST", "jobs/ticks", good, `{"note":"` + strings.Repeat("n", 100_000) + `"}`, 413, "TOO_LARGE"},
 		{"large checkpoint", "PUT", "jobs/checkpoint", good, `{"data":"` + strings.Repeat("n", 2<<20) + `"}`, 413, "TOO_LARGE"},
@@ -313,7 +315,7 @@ func TestBadInput(t *testing.T) {
 	}
 	// What the client can see itself it does not send.
 	big := json.RawMessage(`"` + strings.Repeat("n", 2<<20) + `"`)
-	if err := p.client.SaveCheckpoint(t.Context(), "jobs", fence.Unordered(token(5, "a")), big); !errors.Is(err, baton.ErrTooLarge) {
+	if err := p.client.SaveCheckpoint(t.Context(), "jobs", fence.Unordered(token(5, "a")), fencedclient.Saved{Data: big}); !errors.Is(err, baton.ErrTooLarge) {
 		t.Errorf("large checkpoint: got %v, want too large", err)
 	}
 	if _, err := fencedclient.New("127.0.0.1:7410", nil); !errors.Is(err, baton.ErrInvalidArgument) {

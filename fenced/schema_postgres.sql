@@ -29,3 +29,11 @@ CREATE TABLE IF NOT EXISTS checkpoint (
     data     text   NOT NULL,
     at_ms    bigint NOT NULL
 );
+
+-- Which work the checkpoints are for.
+CREATE TABLE IF NOT EXISTS covered (
+    write_id   bigint PRIMARY KEY,
+    resource   text   NOT NULL,
+    first_unit bigint NOT NULL,
+    last_unit  bigint NOT NULL
+);

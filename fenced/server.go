@@ -222,7 +222,10 @@ func (s *Server) saveCheckpoint(ctx context.Context, r *request) (any, error) {
 	if saved.Data == nil || !utf8.Valid(saved.Data) {
 		return nil, &baton.InvalidArgumentError{Field: "data", Value: "", Want: "any JSON"}
 	}
-	a, err := s.store.SaveCheckpoint(ctx, r.resource, r.claim, saved.Data)
+	if u := saved.Covers; u != nil && (u.First < 1 || u.Last < u.First) {
+		return nil, &baton.InvalidArgumentError{Field: "covers", Value: *u, Want: "pieces of work from first to last, counted from 1"}
+	}
+	a, err := s.store.SaveCheckpoint(ctx, r.resource, r.claim, saved)
 	if err != nil {
 		return nil, err
 	}

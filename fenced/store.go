@@ -115,17 +115,24 @@ func (s *Store) take(ctx context.Context, resource string, c fence.Claim, count 
 }
 
 // SaveCheckpoint replaces the checkpoint.
-func (s *Store) SaveCheckpoint(ctx context.Context, resource string, c fence.Claim, data json.RawMessage) (a Accepted, err error) {
+func (s *Store) SaveCheckpoint(ctx context.Context, resource string, c fence.Claim, saved fencedclient.Saved) (a Accepted, err error) {
 	t := c.Token()
 	err = s.ledger.Write(ctx, resource, c, func(ctx context.Context, tx transaction) error {
-		if _, a, err = s.accept(ctx, tx, resource, fencedclient.KindCheckpoint, c, 1); err != nil {
+		var id int64
+		if id, a, err = s.accept(ctx, tx, resource, fencedclient.KindCheckpoint, c, 1); err != nil {
 			return err
+		}
+		if u := saved.Covers; u != nil {
+			if _, err := tx.ExecContext(ctx, s.query(`INSERT INTO covered (write_id, resource, first_unit, last_unit) VALUES ($1, $2, $3, $4)`),
+				id, resource, u.First, u.Last); err != nil {
+				return err
+			}
 		}
 		_, err := tx.ExecContext(ctx, s.query(`
 			INSERT INTO checkpoint (resource, term, instance, seq, data, at_ms) VALUES ($1, $2, $3, $4, $5, $6)
 			ON CONFLICT (resource) DO UPDATE SET term = excluded.term, instance = excluded.instance,
 				seq = excluded.seq, data = excluded.data, at_ms = excluded.at_ms`),
-			resource, int64(t.Term), t.InstanceID, seqOf(c), string(data), time.Now().UnixMilli())
+			resource, int64(t.Term), t.InstanceID, seqOf(c), string(saved.Data), time.Now().UnixMilli())
 		return err
 	})
 	return a, err
@@ -170,8 +177,8 @@ func (s *Store) list(ctx context.Context, resource, which string, args ...any) (
 		return nil, err
 	}
 	rows, err := s.db.QueryContext(ctx, s.query(`
-		SELECT w.id, w.kind, w.term, w.instance, w.seq, w.numbers, w.at_ms, t.scheduled_for_ms, t.note
-		FROM accepted_write w LEFT JOIN tick t ON t.write_id = w.id WHERE w.resource = $1 `+which),
+		SELECT w.id, w.kind, w.term, w.instance, w.seq, w.numbers, w.at_ms, t.scheduled_for_ms, t.note, c.first_unit, c.last_unit
+		FROM accepted_write w LEFT JOIN tick t ON t.write_id = w.id LEFT JOIN covered c ON c.write_id = w.id WHERE w.resource = $1 `+which),
 		append([]any{resource}, args...)...)
 	if err != nil {
 		return nil, err
@@ -181,16 +188,20 @@ func (s *Store) list(ctx context.Context, resource, which string, args ...any) (
 	for rows.Next() {
 		w := fencedclient.AcceptedWrite{Resource: resource}
 		var (
-			term     int64
-			seq, due sql.NullInt64
-			note     sql.NullString
+			term        int64
+			seq, due    sql.NullInt64
+			note        sql.NullString
+			first, last sql.NullInt64
 		)
-		if err := rows.Scan(&w.ID, &w.Kind, &term, &w.InstanceID, &seq, &w.Count, &w.AtMS, &due, &note); err != nil {
+		if err := rows.Scan(&w.ID, &w.Kind, &term, &w.InstanceID, &seq, &w.Count, &w.AtMS, &due, &note, &first, &last); err != nil {
 			return nil, err
 		}
 		w.Term, w.Seq = baton.Term(term), seq.Int64
 		if due.Valid {
 			w.Tick = &fencedclient.Tick{ScheduledForMS: due.Int64, Note: note.String}
+		}
+		if first.Valid {
+			w.Covers = &fencedclient.Units{First: first.Int64, Last: last.Int64}
 		}
 		found = append(found, w)
 	}

@@ -119,8 +119,8 @@ func (c *Client) Numbers(ctx context.Context, resource string, claim fence.Claim
 }
 
 // SaveCheckpoint replaces the resource's checkpoint.
-func (c *Client) SaveCheckpoint(ctx context.Context, resource string, claim fence.Claim, data json.RawMessage) error {
-	return c.write(ctx, http.MethodPut, resource, "checkpoint", claim, Saved{data}, nil)
+func (c *Client) SaveCheckpoint(ctx context.Context, resource string, claim fence.Claim, s Saved) error {
+	return c.write(ctx, http.MethodPut, resource, "checkpoint", claim, s, nil)
 }
 
 // Checkpoint reads it. baton.ErrNotFound if there is none.

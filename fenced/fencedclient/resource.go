@@ -55,8 +55,18 @@ func (r *Resource) Next(ctx context.Context, count int64) (Numbers, error) {
 
 // Save replaces the checkpoint and returns the number of that write.
 func (r *Resource) Save(ctx context.Context, data json.RawMessage) (int64, error) {
+	return r.save(ctx, Saved{Data: data})
+}
+
+// SaveAfter is Save, and puts on record which work the checkpoint is for: so
+// that an audit finds what was done twice or left out.
+func (r *Resource) SaveAfter(ctx context.Context, done Units, data json.RawMessage) (int64, error) {
+	return r.save(ctx, Saved{Data: data, Covers: &done})
+}
+
+func (r *Resource) save(ctx context.Context, s Saved) (int64, error) {
 	return r.do(ctx, 1, func(ctx context.Context, c fence.Claim) error {
-		return r.client.SaveCheckpoint(ctx, r.name, c, data)
+		return r.client.SaveCheckpoint(ctx, r.name, c, s)
 	})
 }
 

@@ -44,6 +44,14 @@ type Numbers struct {
 // Saved is the body of a request that writes a checkpoint.
 type Saved struct {
 	Data json.RawMessage `json:"data"`
+	// Covers is the work that this checkpoint is for; none if it is nil.
+	Covers *Units `json:"covers,omitempty"`
+}
+
+// Units are consecutive pieces of work, counted from 1.
+type Units struct {
+	First int64 `json:"first"`
+	Last  int64 `json:"last"`
 }
 
 // Checkpoint is where a leader was, with the leadership that wrote it.
@@ -68,6 +76,8 @@ type AcceptedWrite struct {
 	// Count is how many numbers it has.
 	Count int64 `json:"count"`
 	AtMS  int64 `json:"at_ms"`
+	// Covers is the work it is for, if it is a checkpoint of some.
+	Covers *Units `json:"covers,omitempty"`
 	// Tick is what it said, if it is one.
 	Tick *Tick `json:"tick,omitempty"`
 }
@@ -89,6 +99,11 @@ type Audit struct {
 	SeqsFell int64 `json:"seqs_fell"`
 	// Duplicates counts numbers that were given out once more.
 	Duplicates int64 `json:"duplicates"`
+	// Units counts the pieces of work that checkpoints cover, Redone those that
+	// were covered before, and Skipped those that were left out.
+	Units   int64 `json:"units,omitempty"`
+	Redone  int64 `json:"redone,omitempty"`
+	Skipped int64 `json:"skipped,omitempty"`
 	// Steps are the first of the writes that TermsFell and SeqsFell count.
 	Steps []Step `json:"steps"`
 }

@@ -18,6 +18,7 @@ const maxBody = 64 << 10
 //	GET    /links          {node: fault|null, ...}
 //	PUT    /links/{node}   a fault
 //	DELETE /links/{node}   heals it
+//	GET    /traffic        {node: traffic, ...}
 func (p *Proxy) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /links", func(w http.ResponseWriter, _ *http.Request) { answer(w, p.Faults(), nil) })
@@ -34,6 +35,7 @@ func (p *Proxy) Handler() http.Handler {
 	mux.HandleFunc("DELETE /links/{node}", func(w http.ResponseWriter, r *http.Request) {
 		answer(w, struct{}{}, p.Heal(r.PathValue("node")))
 	})
+	mux.HandleFunc("GET /traffic", func(w http.ResponseWriter, _ *http.Request) { answer(w, p.Traffic(), nil) })
 	return mux
 }
 
@@ -73,10 +75,24 @@ func (c *Client) Heal(ctx context.Context, node string) error {
 	return c.order(ctx, http.MethodDelete, node, nil)
 }
 
+// Traffic is what went through the proxy so far, by node.
+func (c *Client) Traffic(ctx context.Context) (map[string]Traffic, error) {
+	var all map[string]Traffic
+	err := c.do(ctx, http.MethodGet, "/traffic", nil, &all)
+	return all, err
+}
+
 func (c *Client) order(ctx context.Context, method, node string, body []byte) error {
+	if err := c.do(ctx, method, "/links/"+node, body, nil); err != nil {
+		return fmt.Errorf("about node %s: %w", node, err)
+	}
+	return nil
+}
+
+func (c *Client) do(ctx context.Context, method, path string, body []byte, into any) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, method, "http://"+c.Address+"/links/"+node, bytes.NewReader(body))
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+c.Address+path, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
@@ -89,8 +105,11 @@ func (c *Client) order(ctx context.Context, method, node string, body []byte) er
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = fmt.Errorf("answered %s: %s", resp.Status, bytes.TrimSpace(text))
 	}
+	if err == nil && into != nil {
+		err = json.Unmarshal(text, into)
+	}
 	if err != nil {
-		return fmt.Errorf("order the proxy at %s about node %s: %w", c.Address, node, err)
+		return fmt.Errorf("order the proxy at %s: %w", c.Address, err)
 	}
 	return nil
 }

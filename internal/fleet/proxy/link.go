@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,6 +15,8 @@ type way struct {
 	mu    sync.Mutex
 	open  chan struct{} // closed while it is open
 	delay time.Duration
+
+	messages, bytes atomic.Int64
 }
 
 func newWay() *way {
@@ -40,24 +43,51 @@ func (w *way) set(t Trouble) {
 	}
 }
 
-// due is when what is sent now arrives.
-func (w *way) due() time.Time {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return time.Now().Add(w.delay)
+// count takes note of something that was sent.
+func (w *way) count(bytes int) {
+	w.messages.Add(1)
+	w.bytes.Add(int64(bytes))
 }
 
-// pass returns true when the way is open, false if ctx ended first.
-func (w *way) pass(ctx context.Context) bool {
+func (w *way) load() Load { return Load{Messages: w.messages.Load(), Bytes: w.bytes.Load()} }
+
+// state is how late things arrive, and what is closed when they do.
+func (w *way) state() (time.Duration, <-chan struct{}) {
 	w.mu.Lock()
-	open := w.open
-	w.mu.Unlock()
-	select {
-	case <-open:
-		return ctx.Err() == nil
-	case <-ctx.Done():
-		return false
+	defer w.mu.Unlock()
+	return w.delay, w.open
+}
+
+// path is the ways that something passes, one after the other.
+type path []*way
+
+// due is when what is sent now arrives.
+func (p path) due() time.Time {
+	at := time.Now()
+	for _, w := range p {
+		delay, _ := w.state()
+		at = at.Add(delay)
 	}
+	return at
+}
+
+func (p path) count(bytes int) {
+	for _, w := range p {
+		w.count(bytes)
+	}
+}
+
+// pass returns true when all ways are open, false if ctx ended first.
+func (p path) pass(ctx context.Context) bool {
+	for _, w := range p {
+		_, open := w.state()
+		select {
+		case <-open:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return ctx.Err() == nil
 }
 
 // parcel is something on its way: bytes, or how the connection ended.
@@ -68,8 +98,8 @@ type parcel struct {
 }
 
 // deliver waits until the parcel may arrive.
-func (w *way) deliver(ctx context.Context, p parcel) bool {
-	if d := time.Until(p.due); d > 0 {
+func (p path) deliver(ctx context.Context, what parcel) bool {
+	if d := time.Until(what.due); d > 0 {
 		timer := time.NewTimer(d)
 		defer timer.Stop()
 		select {
@@ -78,10 +108,10 @@ func (w *way) deliver(ctx context.Context, p parcel) bool {
 			return false
 		}
 	}
-	return w.pass(ctx)
+	return p.pass(ctx)
 }
 
-// link is one connection of a node to the backend.
+// link is one connection of a node to the backend, or to a peer.
 type link struct {
 	node   *net.TCPConn
 	ctx    context.Context // ends when the link is reset
@@ -98,7 +128,7 @@ func newLink(node *net.TCPConn) *link {
 }
 
 // run forwards in both directions until both have ended.
-func (k *link) run(address string, to, from *way) {
+func (k *link) run(address string, to, from path) {
 	defer k.reset()
 	if !to.deliver(k.ctx, parcel{due: to.due()}) {
 		return
@@ -133,7 +163,7 @@ const (
 )
 
 // forward carries what src says to dst. That dst is gone is news which goes back the other way.
-func (k *link) forward(dst, src *net.TCPConn, there, back *way) {
+func (k *link) forward(dst, src *net.TCPConn, there, back path) {
 	parcels := make(chan parcel, underway)
 	var reader sync.WaitGroup
 	reader.Go(func() { k.read(src, there, parcels) })
@@ -158,11 +188,14 @@ func (k *link) forward(dst, src *net.TCPConn, there, back *way) {
 	}
 }
 
-func (k *link) read(src *net.TCPConn, there *way, parcels chan<- parcel) {
+func (k *link) read(src *net.TCPConn, there path, parcels chan<- parcel) {
 	defer close(parcels)
 	for {
 		buf := make([]byte, parcelSize)
 		n, err := src.Read(buf)
+		if n > 0 {
+			there.count(n)
+		}
 		for _, p := range []parcel{{due: there.due(), data: buf[:n]}, {due: there.due(), err: err}} {
 			if len(p.data) == 0 && p.err == nil {
 				continue

@@ -1,10 +1,15 @@
-// Package proxy stands between the nodes of a fleet and their backend, and can
-// be cut for one node as a network can.
+// Package proxy stands between the nodes of a fleet and their backend, or between
+// the nodes where they elect among themselves, and can be cut for one node as a network can.
 //
 // A cut holds bytes back, it does not drop them: TCP would send them again, and
 // a connection that outlives the cut goes on where it stood. That a connection
 // has ended is held back as well. New connections are accepted, and hear
 // nothing. This is why it is not toxiproxy, see docs/decisions/0007.
+//
+// The proxy of testservers/ cuts in the same way, for all clients of one server at
+// once. It is a second one on purpose: that module is built alone, from its own
+// few requirements, and what this one adds, ways that several cables share,
+// delays and counts, it has no use for.
 package proxy
 
 import (
@@ -66,53 +71,82 @@ func (f Fault) validate() error {
 	return nil
 }
 
-// Proxy forwards what the nodes of a fleet and its backend say to each other.
+// Proxy forwards what the nodes of a fleet say to their backend and to each other.
 type Proxy struct {
 	cables map[string]*cable // by node; what is plugged in stays
 	wg     sync.WaitGroup
-}
-
-// cable is all that one node has to the backend.
-type cable struct {
-	to, from *way
 
 	mu        sync.Mutex
 	closed    bool
 	listeners []net.Listener
 	links     map[*link]struct{}
-	fault     *Fault
-	healing   *time.Timer
+}
+
+// cable is all that one node has to the backend, or to its peers.
+type cable struct {
+	to, from *way
+
+	mu      sync.Mutex
+	fault   *Fault
+	healing *time.Timer
 }
 
 // Open listens for every node of the fleet that goes via a proxy.
 func Open(f *fleet.File) (*Proxy, error) {
-	hosts, err := fleet.StoreHosts(f.Store)
-	if err != nil {
-		return nil, err
+	var hosts []string
+	if f.Store != "" {
+		var err error
+		if hosts, err = fleet.StoreHosts(f.Store); err != nil {
+			return nil, err
+		}
 	}
-	p := &Proxy{cables: map[string]*cable{}}
+	p := &Proxy{cables: map[string]*cable{}, links: map[*link]struct{}{}}
 	for _, n := range f.Nodes {
-		if len(n.Via) == 0 {
-			continue
-		}
-		c := &cable{to: newWay(), from: newWay(), links: map[*link]struct{}{}}
-		p.cables[n.ID] = c
-		for i, address := range n.Via {
-			listener, err := net.Listen("tcp", address)
-			if err != nil {
-				return nil, errors.Join(fmt.Errorf("listen for node %s: %w", n.ID, err), p.Close())
-			}
-			c.listeners = append(c.listeners, listener)
-			p.wg.Go(func() { p.accept(c, listener, hosts[i]) })
+		if len(n.Via) > 0 || n.Peer != "" {
+			p.cables[n.ID] = &cable{to: newWay(), from: newWay()}
 		}
 	}
-	if len(p.cables) == 0 {
+	for _, n := range f.Nodes {
+		if err := p.listenFor(f, n, hosts); err != nil {
+			return nil, errors.Join(fmt.Errorf("listen for node %s: %w", n.ID, err), p.Close())
+		}
+	}
+	if len(p.listeners) == 0 {
 		return nil, errors.New("no node of the fleet goes via a proxy")
 	}
 	return p, nil
 }
 
-func (p *Proxy) accept(c *cable, listener net.Listener, backend string) {
+// listenFor opens the node's ways to the hosts of the store and to its peers.
+// What peers say to each other passes the cables of both.
+func (p *Proxy) listenFor(f *fleet.File, n fleet.Node, hosts []string) error {
+	c := p.cables[n.ID]
+	for i, address := range n.Via {
+		if err := p.listen(address, hosts[i], path{c.to}, path{c.from}); err != nil {
+			return err
+		}
+	}
+	for id, address := range n.PeerVia {
+		peer, _ := f.Node(id)
+		other := p.cables[id]
+		if err := p.listen(address, peer.Peer, path{c.to, other.from}, path{other.to, c.from}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Proxy) listen(address, target string, there, back path) error {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	p.listeners = append(p.listeners, listener)
+	p.wg.Go(func() { p.accept(listener, target, there, back) })
+	return nil
+}
+
+func (p *Proxy) accept(listener net.Listener, target string, there, back path) {
 	for {
 		conn, err := listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
@@ -124,30 +158,30 @@ func (p *Proxy) accept(c *cable, listener net.Listener, backend string) {
 			continue
 		}
 		k := newLink(conn.(*net.TCPConn))
-		if !c.plug(k) {
+		if !p.plug(k) {
 			k.reset()
 			return
 		}
 		p.wg.Go(func() {
-			defer c.unplug(k)
-			k.run(backend, c.to, c.from)
+			defer p.unplug(k)
+			k.run(target, there, back)
 		})
 	}
 }
 
-func (c *cable) plug(k *link) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.closed {
-		c.links[k] = struct{}{}
+func (p *Proxy) plug(k *link) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.closed {
+		p.links[k] = struct{}{}
 	}
-	return !c.closed
+	return !p.closed
 }
 
-func (c *cable) unplug(k *link) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.links, k)
+func (p *Proxy) unplug(k *link) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.links, k)
 }
 
 // ErrNoNode: no such node goes via this proxy.
@@ -214,29 +248,47 @@ func (p *Proxy) Faults() map[string]*Fault {
 	return faults
 }
 
-// Close breaks all connections off and waits for what forwarded them.
-func (p *Proxy) Close() error {
-	var err error
-	for _, c := range p.cables {
-		err = errors.Join(err, c.close())
-	}
-	p.wg.Wait()
-	return err
+// Traffic is what one node has sent and received through this proxy.
+type Traffic struct {
+	ToBackend   Load `json:"to_backend"`
+	FromBackend Load `json:"from_backend"`
 }
 
-func (c *cable) close() (err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return nil
+// Load is what went one way. A message is what arrived at once: mostly one
+// request or one answer.
+type Load struct {
+	Messages int64 `json:"messages"`
+	Bytes    int64 `json:"bytes"`
+}
+
+// Traffic is what went through this proxy so far, by node.
+func (p *Proxy) Traffic() map[string]Traffic {
+	all := map[string]Traffic{}
+	for node, c := range p.cables {
+		all[node] = Traffic{ToBackend: c.to.load(), FromBackend: c.from.load()}
 	}
-	c.closed = true
-	c.set(nil)
-	for _, l := range c.listeners {
-		err = errors.Join(err, l.Close())
+	return all
+}
+
+// Close breaks all connections off and waits for what forwarded them.
+func (p *Proxy) Close() error {
+	for _, c := range p.cables {
+		c.mu.Lock()
+		c.set(nil)
+		c.mu.Unlock()
 	}
-	for k := range c.links {
-		k.reset()
+	p.mu.Lock()
+	var err error
+	if !p.closed {
+		p.closed = true
+		for _, l := range p.listeners {
+			err = errors.Join(err, l.Close())
+		}
+		for k := range p.links {
+			k.reset()
+		}
 	}
+	p.mu.Unlock()
+	p.wg.Wait()
 	return err
 }

@@ -113,7 +113,7 @@ func (s *Store) askServer(ctx context.Context, to raftnode.Addressee, path strin
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	body, err := over.ask(ctx, to, path, question)
+	body, err := over.Ask(ctx, to, path, question)
 	if err != nil || answer == nil {
 		return err
 	}

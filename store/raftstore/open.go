@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -74,7 +73,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	go func() { _ = server.Serve(port.HTTP) }() // ends with its listener
 	undo = append(undo, server.Close)
 	peers := newHTTPPeers(cfg.dial)
-	undo = append(undo, func() error { peers.close(); return nil })
+	undo = append(undo, func() error { peers.Close(); return nil })
 
 	p := parts{
 		logs: cached, stable: logs, snapshots: snapshots, peers: peers, admission: admission,
@@ -102,63 +101,18 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	return s, nil
 }
 
-// begin is what an empty server does before it may vote: it is admitted by
-// every server of its cluster, under the mark of its directory. If none of
-// them has begun, the cluster begins with all of them.
+// begin is what an empty server does before it may vote. If its cluster has not
+// begun, it begins with the servers returned.
 func (c Config) begin(ctx context.Context, id raftnode.Identity, peers *httpPeers) ([]raft.Server, error) {
 	if len(c.Cluster) == 0 {
 		return []raft.Server{{ID: raft.ServerID(c.ID), Address: raft.ServerAddress(c.address())}}, nil
 	}
-	ids := slices.Sorted(maps.Keys(c.Cluster))
-	begun := false
-	for _, other := range ids {
-		if other == c.ID {
-			continue
-		}
-		has, err := c.admittedBy(ctx, other, id, peers)
-		if err != nil {
-			return nil, err
-		}
-		begun = begun || has
+	servers, err := raftnode.Beginning{Identity: id, Cluster: c.Cluster, Client: peers.Client, Log: c.Logger}.Servers(ctx)
+	if errors.Is(err, raftnode.ErrForgotten) {
+		err = fmt.Errorf("%w. If its data is lost, take it out of the cluster, start it anew, and add it:\n  baton cluster remove %s\n  baton server --join --server-id %s --peer %s\n  baton cluster add %s=%s",
+			err, c.ID, c.ID, c.Listen, c.ID, c.Cluster[c.ID])
 	}
-	if begun {
-		return nil, nil // the leader will send this one everything
-	}
-	servers := make([]raft.Server, 0, len(ids))
-	for _, id := range ids {
-		servers = append(servers, raft.Server{ID: raft.ServerID(id), Address: raft.ServerAddress(c.Cluster[id])})
-	}
-	return servers, nil
-}
-
-// admittedBy asks one server until it answers. Silence means to wait.
-func (c Config) admittedBy(ctx context.Context, other string, id raftnode.Identity, peers *httpPeers) (begun bool, err error) {
-	address := c.Cluster[other]
-	var said time.Time
-	for {
-		attempt, cancel := context.WithTimeout(ctx, time.Second)
-		begun, err := peers.admit(attempt, raftnode.Addressee{ID: other, Address: address}, admitRequest{ID: c.ID, Mark: id.Mark})
-		cancel()
-		switch {
-		case err == nil:
-			return begun, nil
-		case errors.Is(err, raftnode.ErrForgotten):
-			return false, fmt.Errorf("%w: server %q knows %q with another data directory. If its data is lost, take it out of the cluster, start it anew, and add it:\n  baton cluster remove %s\n  baton server --join --server-id %s --peer %s\n  baton cluster add %s=%s",
-				raftnode.ErrForgotten, other, c.ID, c.ID, c.ID, c.Listen, c.ID, c.Cluster[c.ID])
-		case errors.Is(err, raftnode.ErrNotMeant):
-			return false, fmt.Errorf("server %q at %s: %w", other, address, err)
-		case ctx.Err() != nil:
-			return false, fmt.Errorf("waiting for server %q at %s: %w", other, address, ctx.Err())
-		}
-		if time.Since(said) > 5*time.Second {
-			said = time.Now()
-			c.Logger.Info("waiting for a server of the cluster before taking part", "server", c.ID, "waiting_for", other, "address", address)
-		}
-		select {
-		case <-time.After(200 * time.Millisecond):
-		case <-ctx.Done():
-		}
-	}
+	return servers, err
 }
 
 // ParseCluster reads "s1=host:7402,s2=host:7402".

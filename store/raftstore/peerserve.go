@@ -3,7 +3,6 @@ package raftstore
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -56,7 +55,7 @@ func (h *peerHandler) at(address string) (raftnode.Addressee, error) {
 	if s := h.store(); s != nil {
 		return s.at(address)
 	}
-	return raftnode.Addressee{}, errStarting
+	return raftnode.Addressee{}, raftnode.ErrStarting
 }
 
 func (h *peerHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -66,8 +65,8 @@ func (h *peerHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	s := h.store()
 	switch {
-	case r.URL.Path == "/admit":
-		h.admit(w, r)
+	case r.URL.Path == raftnode.AdmitPath:
+		h.admission.Serve(w, r, h.begun || s != nil)
 	case s == nil:
 		http.Error(w, "starting", http.StatusServiceUnavailable)
 	case r.URL.Path == "/term":
@@ -83,23 +82,6 @@ func (h *peerHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		http.NotFound(w, r)
 	}
-}
-
-func (h *peerHandler) admit(w http.ResponseWriter, r *http.Request) {
-	var q admitRequest
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxCall)).Decode(&q); err != nil || q.ID == "" || q.Mark == "" {
-		http.Error(w, "malformed", http.StatusBadRequest)
-		return
-	}
-	a := admitResponse{Begun: h.begun || h.store() != nil}
-	switch err := h.admission.Admit(q.ID, q.Mark); {
-	case errors.Is(err, raftnode.ErrForgotten):
-		a.Refused = true
-	case err != nil:
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	_ = json.NewEncoder(w).Encode(a) // the caller asks again if this is lost
 }
 
 // introduction is a server with its mark.

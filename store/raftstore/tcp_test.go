@@ -320,7 +320,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	two := newCluster(t, 1, nil)
 	ctx := t.Context()
 	peers := newHTTPPeers((&net.Dialer{}).DialContext)
-	defer peers.close()
+	defer peers.Close()
 	address := one.cluster["s1"]
 	one.leader(t, "")
 	two.leader(t, "")

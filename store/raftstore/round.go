@@ -49,6 +49,11 @@ var errDeposedInRound = errors.New("a voter has moved on to another raft term")
 
 // confirm returns nil if the reign was confirmed by a round that began after this call.
 func (r *rounds) confirm(ctx context.Context) error {
+	if r.instead == nil {
+		if alone, err := r.alone(); alone {
+			return err
+		}
+	}
 	done := make(chan error, 1)
 	r.mu.Lock()
 	if r.closed {
@@ -67,6 +72,29 @@ func (r *rounds) confirm(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// alone holds the round of a server that is the only voter, on the spot: there
+// is nobody to ask. It reports false if there are others.
+func (r *rounds) alone() (bool, error) {
+	config, err := r.cluster.configuration()
+	if err != nil {
+		return false, nil // the round itself will tell
+	}
+	voters := 0
+	me := false
+	for _, server := range config.Servers {
+		if server.Suffrage == raft.Voter {
+			voters++
+			me = me || server.ID == r.cluster.id()
+		}
+	}
+	if voters != 1 || !me {
+		return false, nil
+	}
+	err = r.unchanged(config)
+	r.count(0, 1, err)
+	return true, err
 }
 
 // close waits for the last round. There are no more after it.
@@ -127,8 +155,12 @@ func (r *rounds) hold() error {
 			return err
 		}
 	}
-	// Last: a change of the configuration or of the term that was missed above
-	// is seen here.
+	return r.unchanged(config)
+}
+
+// unchanged is how every round ends: a change of the configuration or of the
+// term that was missed before is seen here.
+func (r *rounds) unchanged(config raft.Configuration) error {
 	now, err := r.cluster.configuration()
 	if err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 type fakeVoters struct {
 	mu      sync.Mutex
 	config  []raft.Server
-	changed []raft.Server // from the second look on
+	changed []raft.Server // once somebody was asked; if nobody is, from the second look on
 	looks   int
 	deposed bool
 	terms   map[raft.ServerID]uint64 // 0: it never answers
@@ -26,7 +26,7 @@ func (f *fakeVoters) configuration() (raft.Configuration, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.looks++
-	if f.looks > 1 && f.changed != nil {
+	if f.changed != nil && (len(f.asked) > 0 || f.looks > 1 && len(f.config) == 1) {
 		return raft.Configuration{Servers: f.changed}, nil
 	}
 	return raft.Configuration{Servers: f.config}, nil
@@ -69,6 +69,7 @@ func TestRound(t *testing.T) {
 	}{
 		{name: "alone", config: servers("1"), confirmed: true},
 		{name: "alone, and deposed", config: servers("1"), deposed: true},
+		{name: "alone, and another one gets a vote meanwhile", config: servers("1"), changed: servers("12")},
 		{name: "one of two others answers", config: servers("123"), terms: map[raft.ServerID]uint64{"s2": 5}, confirmed: true},
 		{name: "nobody answers", config: servers("123")},
 		{name: "two of five", config: servers("12345"), terms: map[raft.ServerID]uint64{"s2": 5}},

@@ -41,7 +41,8 @@ type response struct {
 	Error   *wireError       `json:",omitempty"`
 }
 
-// serve answers a request if this server leads the cluster.
+// serve answers a request if this server leads the cluster. It ends with ctx, and
+// with the reign, which ends when the store is closed.
 func (s *Store) serve(ctx context.Context, q request) (response, error) {
 	a, err := s.answer(ctx, q)
 	s.cfg.trial.answer(q, a, err)
@@ -74,9 +75,10 @@ func (s *Store) answer(ctx context.Context, q request) (response, error) {
 		return response{}, r.endLeadership(ctx, q.Group, q.Term, *q.Ending)
 	case "put group":
 		result := r.commit(ctx, q.Op, leasefsm.PutGroup{Group: *q.Put}, nil)
-		return response{Group: &result.Group}, result.Err
+		return response{Group: &result.Group, Index: s.appliedNow()}, result.Err
 	case "delete group":
-		return response{}, r.commit(ctx, q.Op, leasefsm.DeleteGroup{ID: q.Group}, nil).Err
+		err := r.commit(ctx, q.Op, leasefsm.DeleteGroup{ID: q.Group}, nil).Err
+		return response{Index: s.appliedNow()}, err
 	case "group", "groups", "history", "index":
 		return r.read(ctx, q)
 	case "add server", "remove server":
@@ -131,8 +133,7 @@ func (s *Store) do(ctx context.Context, q request) (response, error) {
 	if s.closing.Err() != nil {
 		return response{}, unavailable(q.Op, errClosed)
 	}
-	patience, cancel := context.WithTimeout(ctx, 3*s.cfg.ElectionTimeout)
-	defer cancel()
+	var patience context.Context // of whoever has to wait, which hardly anybody has
 	for {
 		s.mu.Lock()
 		changed := s.changed
@@ -142,8 +143,13 @@ func (s *Store) do(ctx context.Context, q request) (response, error) {
 			return response{}, unavailable(q.Op, errClosed)
 		}
 		var elsewhere *notServing
-		if !errors.As(err, &elsewhere) {
+		if err == nil || !errors.As(err, &elsewhere) {
 			return a, err
+		}
+		if patience == nil {
+			var cancel context.CancelFunc
+			patience, cancel = context.WithTimeout(ctx, 3*s.cfg.ElectionTimeout)
+			defer cancel()
 		}
 		select {
 		case <-changed:
@@ -162,9 +168,6 @@ func (s *Store) do(ctx context.Context, q request) (response, error) {
 func (s *Store) try(ctx context.Context, q request) (response, error) {
 	leader, id := s.raft.LeaderWithID()
 	if id == s.id() || leader == "" {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		defer context.AfterFunc(s.closing, cancel)()
 		return s.serve(ctx, q)
 	}
 	s.metrics.forwarded.Add(1)
@@ -297,12 +300,38 @@ func (s *Store) Group(ctx context.Context, id string) (baton.Group, error) {
 	return group(s.do(ctx, request{Op: "group", Group: id}))
 }
 
+// RecentGroup returns what is registered of a group by this server's own copy
+// of the state; its version is 0 if it is not. known is false if the copy may
+// be older than age.
+func (s *Store) RecentGroup(id string, age time.Duration) (g baton.Group, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	leads := s.reign != nil && !s.reign.outdated
+	if !leads && (s.applied < s.written || s.applied < s.raft.CommitIndex() || time.Since(s.raft.LastContact()) > age) {
+		return baton.Group{}, false
+	}
+	if g, known = s.record.Group(id); !known {
+		g = baton.Group{ID: id}
+	}
+	return g, true
+}
+
 // PutGroup registers a group if its version is the current one.
 func (s *Store) PutGroup(ctx context.Context, g baton.Group) (baton.Group, error) {
 	if err := g.Validate(); err != nil {
 		return baton.Group{}, err
 	}
-	return group(s.do(ctx, request{Op: "put group", Put: &g}))
+	return group(s.wrote(s.do(ctx, request{Op: "put group", Put: &g})))
+}
+
+// wrote remembers how far this server's copy must be for what was just written to be in it.
+func (s *Store) wrote(a response, err error) (response, error) {
+	if err == nil {
+		s.mu.Lock()
+		s.written = max(s.written, a.Index)
+		s.mu.Unlock()
+	}
+	return a, err
 }
 
 func group(a response, err error) (baton.Group, error) {
@@ -317,7 +346,7 @@ func (s *Store) DeleteGroup(ctx context.Context, id string) error {
 	if err := baton.ValidateID("group_id", id); err != nil {
 		return err
 	}
-	_, err := s.do(ctx, request{Op: "delete group", Group: id})
+	_, err := s.wrote(s.do(ctx, request{Op: "delete group", Group: id}))
 	return err
 }
 
@@ -368,6 +397,12 @@ func (s *Store) awaitCursor(ctx context.Context, after baton.Cursor) error {
 		return err
 	}
 	return s.awaitApplied(ctx, a.Index)
+}
+
+func (s *Store) appliedNow() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.applied
 }
 
 // awaitApplied waits until this server's copy has everything up to this entry.

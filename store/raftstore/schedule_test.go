@@ -14,6 +14,7 @@ import (
 
 	"baton"
 	"baton/internal/leasefsm"
+	"baton/internal/raftnode/raftsim"
 )
 
 // Schedules that chance would take long to find, each run with the store as it
@@ -26,9 +27,10 @@ func scheduled(t *testing.T, broken trial, size int, f func(c *simCluster)) *che
 	c := &simCluster{t: t, rng: rand.New(rand.NewPCG(1, 0)), trial: broken, trust: fromSend, reigns: map[uint64]bool{}}
 	synctest.Test(t, func(*testing.T) {
 		c.begin(size, 1)
-		c.net.calm, c.net.rpcTimeout = true, 5*time.Second
+		c.net.RPCTimeout = 5 * time.Second
+		c.net.Calm()
 		f(c)
-		c.net.heal()
+		c.net.Heal()
 		c.stop()
 	})
 	return c.check
@@ -68,15 +70,15 @@ func (n *simNode) acquire(c *simCluster, node string, ttl time.Duration) baton.L
 // takes itself for the leader until it wakes, and cuts it off.
 func (n *simNode) stall() {
 	p := n.process()
-	p.diskGate.Freeze(time.Hour)
+	p.DiskGate.Freeze(time.Hour)
 	p.store.raft.Apply(entry{term: p.store.raft.CurrentTerm()}.encode(), 0)
 	n.cutOff()
 }
 
 func (n *simNode) cutOff() {
 	for _, other := range n.c.nodes {
-		n.c.net.setCut(n.name, other.name, true)
-		n.c.net.setCut(other.name, n.name, true)
+		n.c.net.SetCut(n.name, other.name, true)
+		n.c.net.SetCut(other.name, n.name, true)
 	}
 }
 
@@ -112,8 +114,8 @@ func TestRepliesInFlightConfirmNothing(t *testing.T) {
 				var contact, votes []func()
 				for _, n := range c.nodes {
 					if n != old {
-						contact = append(contact, c.net.hold(n.name, old.name, heartbeat))
-						votes = append(votes, c.net.hold(n.name, old.name, entries))
+						contact = append(contact, c.net.Hold(n.name, old.name, raftsim.Heartbeat))
+						votes = append(votes, c.net.Hold(n.name, old.name, raftsim.Entries))
 					}
 				}
 				time.Sleep(200 * time.Millisecond) // requests leave, and their answers stay on the way
@@ -132,7 +134,7 @@ func TestRepliesInFlightConfirmNothing(t *testing.T) {
 					release()
 				}
 				synctest.Wait()
-				p.thaw()
+				p.Thaw()
 				synctest.Wait()
 				for _, release := range votes {
 					release()
@@ -217,12 +219,12 @@ func TestExtensionOfWhatHasLapsedMeanwhile(t *testing.T) {
 				n := c.awaitReign(nil)
 				lease := n.acquire(c, "holder", 200*time.Millisecond)
 				p := n.process()
-				p.disk.whenStored(func(c leasefsm.Command) {
+				p.whenStored(func(c leasefsm.Command) {
 					if _, ok := c.(leasefsm.Extend); ok {
-						p.diskGate.Freeze(50 * time.Millisecond) // the expiry is written, and sent, later
+						p.DiskGate.Freeze(50 * time.Millisecond) // the expiry is written, and sent, later
 					}
 				})
-				p.diskGate.Freeze(300 * time.Millisecond)
+				p.DiskGate.Freeze(300 * time.Millisecond)
 				_, err := n.process().store.Renew(context.Background(), lease.ID(), 2*time.Second)
 				if !tc.broken && !errors.Is(err, baton.ErrNotLeader) {
 					c.t.Errorf("extended: %v", err)
@@ -244,7 +246,7 @@ func TestInheritedExpiry(t *testing.T) {
 		old := c.awaitReign(nil)
 		lease := old.acquire(c, "holder", time.Second)
 		for _, n := range c.nodes {
-			n.process().disk.whenStored(func(c leasefsm.Command) {
+			n.process().whenStored(func(c leasefsm.Command) {
 				if _, ok := c.(leasefsm.Expire); ok && n != old {
 					go old.crash()
 				}
@@ -322,7 +324,7 @@ func TestTermsSurviveASnapshot(t *testing.T) {
 		for away.process().store.progressNow(false).Applied < old.process().store.progressNow(false).Applied {
 			time.Sleep(10 * time.Millisecond)
 		}
-		if len(away.process().disk.image(nil).snapshots) == 0 {
+		if away.process().Disk.Snapshots() == 0 {
 			c.t.Error("it was not sent a snapshot")
 		}
 		if err := old.process().store.raft.LeadershipTransferToServer(raft.ServerID(away.name), raft.ServerAddress(away.name)).Error(); err != nil {
@@ -348,7 +350,7 @@ func TestRenewalRoundAcrossTheDeadline(t *testing.T) {
 		time.Sleep(150 * time.Millisecond)
 		for _, other := range c.nodes {
 			if other != n {
-				release := c.net.hold(other.name, n.name, others)
+				release := c.net.Hold(other.name, n.name, raftsim.Others)
 				time.AfterFunc(100*time.Millisecond, release)
 			}
 		}
@@ -368,14 +370,14 @@ func TestExpiryOfUnknownFate(t *testing.T) {
 	for _, survives := range []bool{true, false} {
 		t.Run(fmt.Sprintf("survives %v", survives), func(t *testing.T) {
 			check := scheduled(t, trial{}, 3, func(c *simCluster) {
-				c.net.rpcTimeout = 100 * time.Millisecond
+				c.net.RPCTimeout = 100 * time.Millisecond
 				old := c.awaitReign(nil)
 				const ttl = 2 * time.Second
 				lease := old.acquire(c, "holder", ttl)
 				time.Sleep(ttl - 50*time.Millisecond)
 				p := old.process()
 				written := make(chan struct{})
-				p.disk.whenStored(func(c leasefsm.Command) {
+				p.whenStored(func(c leasefsm.Command) {
 					if _, ok := c.(leasefsm.Expire); ok {
 						close(written)
 					}
@@ -398,8 +400,8 @@ func TestExpiryOfUnknownFate(t *testing.T) {
 				}
 				if survives {
 					for _, n := range c.nodes {
-						c.net.setCut(n.name, old.name, false)
-						c.net.setCut(old.name, n.name, false)
+						c.net.SetCut(n.name, old.name, false)
+						c.net.SetCut(old.name, n.name, false)
 					}
 					// Only one that has the entry can be elected now.
 					if err := renewed(c.awaitReign(nil)); !errors.Is(err, baton.ErrNotLeader) {
@@ -411,7 +413,7 @@ func TestExpiryOfUnknownFate(t *testing.T) {
 				if err := renewed(successor); err != nil {
 					c.t.Errorf("renewed after its expiry was lost: %v", err)
 				}
-				c.net.heal()
+				c.net.Heal()
 				for p.store.raft.Leader() == "" {
 					time.Sleep(10 * time.Millisecond)
 				}
@@ -525,9 +527,7 @@ func TestLeaderWhoseDiskFails(t *testing.T) {
 		old := c.awaitReign(nil)
 		lease := old.acquire(c, "holder", time.Minute)
 		p := old.process()
-		p.disk.mu.Lock()
-		p.disk.fail = errors.New("no space left on device")
-		p.disk.mu.Unlock()
+		p.Disk.Fail(errors.New("no space left on device"))
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		if err := p.store.Release(ctx, lease.ID()); err == nil {
@@ -554,7 +554,7 @@ func TestCrashWhileStoring(t *testing.T) {
 			old := c.awaitReign(nil)
 			for _, n := range c.nodes {
 				if n != old {
-					n.process().disk.whenStored(func(leasefsm.Command) { go n.crash() })
+					n.process().whenStored(func(leasefsm.Command) { go n.crash() })
 					break
 				}
 			}

@@ -9,20 +9,8 @@ import (
 	"time"
 
 	"baton"
-	"baton/internal/freeze"
+	"baton/internal/raftnode/raftsim"
 )
-
-// simClock is the clock of a process.
-type simClock struct {
-	gate  *freeze.Gate
-	start time.Time
-}
-
-func (c *simClock) Now() time.Duration { return time.Since(c.start) }
-
-func (c *simClock) AfterFunc(d time.Duration, f func()) func() bool {
-	return time.AfterFunc(d, func() { c.gate.Pass(); f() }).Stop
-}
 
 const simGroups = 3
 
@@ -40,21 +28,21 @@ var errNoAnswer = errors.New("no answer")
 func through[T any](ctx context.Context, l *simLink, ask func(ctx context.Context, s *Store) (T, error)) (none T, err error) {
 	p := l.c.nodes[l.rng.IntN(len(l.c.nodes))].process()
 	if p == nil {
-		_ = sleep(ctx, 10*time.Millisecond)
-		return none, unavailable("ask", errRefused)
+		_ = raftsim.Sleep(ctx, 10*time.Millisecond)
+		return none, unavailable("ask", raftsim.ErrRefused)
 	}
 	type answer struct {
 		value T
 		err   error
 	}
 	answered := make(chan answer, 1)
-	there, back := l.c.net.delay(), l.c.net.delay()
+	there, back := l.c.net.Delay(), l.c.net.Delay()
 	go func() {
 		time.Sleep(there)
-		p.gate.Pass()
+		p.Gate.Pass()
 		value, err := ask(ctx, p.store)
-		p.gate.Pass()
-		if p.dead.Err() == nil {
+		p.Gate.Pass()
+		if p.Dead.Err() == nil {
 			time.Sleep(back)
 			answered <- answer{value, err}
 		}
@@ -148,7 +136,7 @@ func (n *simClient) live(ctx context.Context) {
 				break
 			}
 		}
-		_ = sleep(ctx, n.between(0, 200*time.Millisecond))
+		_ = raftsim.Sleep(ctx, n.between(0, 200*time.Millisecond))
 	}
 }
 
@@ -175,7 +163,7 @@ func (n *simClient) lead(ctx context.Context, lease baton.Lease, until time.Time
 			// As late as can be: that is where expiry and renewal meet.
 			pause = left - n.between(0, 20*time.Millisecond)
 		}
-		_ = sleep(ctx, pause)
+		_ = raftsim.Sleep(ctx, pause)
 		switch dice := n.rng.IntN(100); {
 		case dice < 70:
 			extend := lease.TTL

@@ -17,7 +17,7 @@ import (
 
 	"baton"
 	"baton/internal/boottime"
-	"baton/internal/freeze"
+	"baton/internal/raftnode/raftsim"
 	"baton/storetest/history"
 )
 
@@ -73,7 +73,7 @@ func fromReceipt(_, received time.Time, remaining time.Duration) time.Time {
 type simCluster struct {
 	t      *testing.T
 	rng    *rand.Rand
-	net    *simNet
+	net    *raftsim.Net
 	nodes  []*simNode
 	trial  trial
 	trust  trusted
@@ -91,7 +91,7 @@ type simNode struct {
 	name string
 
 	mu   sync.Mutex
-	disk *simDisk
+	disk *raftsim.Disk // as the last process left it
 	p    *process
 }
 
@@ -112,12 +112,11 @@ func simulate(t *testing.T, seed uint64, broken trial, trust trusted) *simCluste
 func (c *simCluster) begin(size int, seed uint64) {
 	c.check = newChecker()
 	c.log = history.NewLog(boottime.Monotonic())
-	c.net = &simNet{rng: rand.New(rand.NewPCG(seed, 1)), cut: map[[2]string]bool{}, held: map[[3]string]chan struct{}{}, nodes: map[string]*simNode{}, rpcTimeout: 600 * time.Millisecond}
+	c.net = raftsim.NewNet(seed)
 	var servers []raft.Server
 	for i := range size {
 		n := &simNode{c: c, name: fmt.Sprintf("s%d", i+1)}
 		c.nodes = append(c.nodes, n)
-		c.net.nodes[n.name] = n
 		servers = append(servers, raft.Server{ID: raft.ServerID(n.name), Address: raft.ServerAddress(n.name)})
 	}
 	for _, n := range c.nodes {
@@ -160,14 +159,14 @@ func (c *simCluster) stop() {
 }
 
 func (c *simCluster) between(least, most time.Duration) time.Duration {
-	c.net.mu.Lock()
-	defer c.net.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return least + time.Duration(c.rng.Int64N(int64(most-least)))
 }
 
 func (c *simCluster) choose(n int) int {
-	c.net.mu.Lock()
-	defer c.net.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return c.rng.IntN(n)
 }
 
@@ -179,37 +178,31 @@ func (n *simNode) start(bootstrap []raft.Server) {
 	if n.p != nil {
 		return
 	}
-	p := &process{name: n.name, gate: &freeze.Gate{}, diskGate: &freeze.Gate{}, consumer: make(chan raft.RPC)}
-	p.dead, p.kill = context.WithCancel(context.Background())
-	if n.disk == nil {
-		n.disk = newSimDisk(p.diskGate)
-	} else {
-		n.disk = n.disk.image(p.diskGate)
-	}
-	p.disk = n.disk
+	p := &process{Process: c.net.Start(n.name, n.disk)}
 	trial := c.trial
 	if trial.hold == nil {
-		trial.hold = p.gate.Pass
+		trial.hold = p.Gate.Pass
 	}
 	trial.answered = func(q request, a response, err error) {
-		if p.dead.Err() == nil && err == nil {
+		if p.Dead.Err() == nil && err == nil {
 			c.check.answered(q, a)
 		}
 	}
 	trial.applied = c.check.applied
 	cfg := Config{
-		ID: n.name, Dir: "none", Clock: &simClock{gate: p.gate, start: time.Now()}, Logger: testLogger(),
+		ID: n.name, Dir: "none", Clock: p.Clock(1), Logger: testLogger(),
 		SnapshotEntries: 16, trial: &trial,
 	}.withDefaults()
 	s, err := start(cfg, parts{
-		logs: n.disk, stable: n.disk, snapshots: n.disk, bootstrap: bootstrap,
-		transport: &simTransport{c.net, p}, peers: &simPeers{c.net, p},
+		logs: p.Disk, stable: p.Disk, snapshots: p.Disk, bootstrap: bootstrap,
+		transport: p.Transport(), peers: &simPeers{p},
 	})
 	if err != nil {
 		c.t.Errorf("start %s: %v", n.name, err)
 		return
 	}
 	p.store = s
+	p.Join(s)
 	n.p = p
 }
 
@@ -222,9 +215,7 @@ func (n *simNode) crash() {
 		return
 	}
 	n.p = nil
-	n.disk = p.disk.image(nil)
-	p.kill()
-	p.thaw()
+	n.disk = p.Kill()
 	n.c.ending.Go(func() {
 		if err := p.store.stop(); err != nil {
 			n.c.t.Errorf("stop %s: %v", n.name, err)
@@ -261,7 +252,7 @@ func (c *simCluster) disturb() {
 	switch c.choose(8) {
 	case 0, 1, 2:
 		if p := n.process(); p != nil {
-			p.freeze(howLong)
+			p.Freeze(howLong)
 		}
 	case 3:
 		c.isolate(n, howLong, true, true)
@@ -290,15 +281,15 @@ func (c *simCluster) crashFor(n *simNode, howLong time.Duration) {
 func (c *simCluster) isolate(n *simNode, howLong time.Duration, out, in bool) {
 	for _, other := range c.nodes {
 		if other != n {
-			c.net.setCut(n.name, other.name, out)
-			c.net.setCut(other.name, n.name, in)
+			c.net.SetCut(n.name, other.name, out)
+			c.net.SetCut(other.name, n.name, in)
 		}
 	}
 	time.AfterFunc(howLong, func() {
 		for _, other := range c.nodes {
 			if other != n {
-				c.net.setCut(n.name, other.name, false)
-				c.net.setCut(other.name, n.name, false)
+				c.net.SetCut(n.name, other.name, false)
+				c.net.SetCut(other.name, n.name, false)
 			}
 		}
 	})
@@ -307,13 +298,11 @@ func (c *simCluster) isolate(n *simNode, howLong time.Duration, out, in bool) {
 // heal ends all faults; those that were to end by themselves have by then.
 func (c *simCluster) heal() {
 	time.Sleep(3 * time.Second)
-	c.net.mu.Lock()
-	c.net.calm = true
-	c.net.mu.Unlock()
-	c.net.heal()
+	c.net.Calm()
+	c.net.Heal()
 	for _, n := range c.nodes {
 		n.start(nil)
-		n.process().thaw()
+		n.process().Thaw()
 	}
 }
 

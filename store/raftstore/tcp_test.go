@@ -13,6 +13,7 @@ import (
 
 	"baton"
 	"baton/internal/raftnode"
+	"baton/internal/raftnode/raftsim"
 	"baton/storetest/history"
 )
 
@@ -247,7 +248,7 @@ func churn(ctx context.Context, node string, stores map[string]baton.Store, rng 
 		if err == nil && rng.IntN(3) > 0 {
 			_ = bounded(func(ctx context.Context) error { return any().Release(ctx, lease.ID()) })
 		}
-		_ = sleep(ctx, time.Duration(rng.Int64N(int64(30*time.Millisecond))))
+		_ = raftsim.Sleep(ctx, time.Duration(rng.Int64N(int64(30*time.Millisecond))))
 	}
 }
 

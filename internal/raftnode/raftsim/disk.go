@@ -1,4 +1,4 @@
-package raftstore
+package raftsim
 
 import (
 	"bytes"
@@ -10,14 +10,12 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"baton/internal/leasefsm"
-
 	"baton/internal/freeze"
 )
 
-// simDisk is what a simulated server has written: log, votes and snapshots.
+// Disk is what a simulated server has written: log, votes and snapshots.
 // A crash leaves a copy of what was written by then, to start from.
-type simDisk struct {
+type Disk struct {
 	gate *freeze.Gate // a frozen process writes nothing
 
 	mu          sync.Mutex
@@ -25,38 +23,39 @@ type simDisk struct {
 	logs        map[uint64]raft.Log
 	kv          map[string][]byte
 	numbers     map[string]uint64
-	snapshots   []*simSnapshot // the newest last
+	snapshots   []*snapshot    // the newest last
 	fail        error          // what every write ends with
 	stored      func(raft.Log) // is told of every entry that was written
 }
 
-func newSimDisk(g *freeze.Gate) *simDisk {
-	return &simDisk{gate: g, logs: map[uint64]raft.Log{}, kv: map[string][]byte{}, numbers: map[string]uint64{}}
+// NewDisk returns an empty one.
+func NewDisk(g *freeze.Gate) *Disk {
+	return &Disk{gate: g, logs: map[uint64]raft.Log{}, kv: map[string][]byte{}, numbers: map[string]uint64{}}
 }
 
-// image is the disk as it is now, for whoever starts next.
-func (d *simDisk) image(g *freeze.Gate) *simDisk {
+// Image is the disk as it is now, for whoever starts next.
+func (d *Disk) Image(g *freeze.Gate) *Disk {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return &simDisk{
+	return &Disk{
 		gate: g, first: d.first, last: d.last, logs: maps.Clone(d.logs), kv: maps.Clone(d.kv),
-		numbers: maps.Clone(d.numbers), snapshots: append([]*simSnapshot(nil), d.snapshots...),
+		numbers: maps.Clone(d.numbers), snapshots: append([]*snapshot(nil), d.snapshots...),
 	}
 }
 
-func (d *simDisk) FirstIndex() (uint64, error) {
+func (d *Disk) FirstIndex() (uint64, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.first, nil
 }
 
-func (d *simDisk) LastIndex() (uint64, error) {
+func (d *Disk) LastIndex() (uint64, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.last, nil
 }
 
-func (d *simDisk) GetLog(index uint64, log *raft.Log) error {
+func (d *Disk) GetLog(index uint64, log *raft.Log) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	l, ok := d.logs[index]
@@ -67,9 +66,9 @@ func (d *simDisk) GetLog(index uint64, log *raft.Log) error {
 	return nil
 }
 
-func (d *simDisk) StoreLog(log *raft.Log) error { return d.StoreLogs([]*raft.Log{log}) }
+func (d *Disk) StoreLog(log *raft.Log) error { return d.StoreLogs([]*raft.Log{log}) }
 
-func (d *simDisk) StoreLogs(logs []*raft.Log) error {
+func (d *Disk) StoreLogs(logs []*raft.Log) error {
 	d.gate.Pass()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -89,7 +88,7 @@ func (d *simDisk) StoreLogs(logs []*raft.Log) error {
 	return nil
 }
 
-func (d *simDisk) DeleteRange(from, to uint64) error {
+func (d *Disk) DeleteRange(from, to uint64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for i := from; i <= to; i++ {
@@ -107,7 +106,7 @@ func (d *simDisk) DeleteRange(from, to uint64) error {
 	return nil
 }
 
-func (d *simDisk) Set(key, val []byte) error {
+func (d *Disk) Set(key, val []byte) error {
 	d.gate.Pass()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -115,7 +114,7 @@ func (d *simDisk) Set(key, val []byte) error {
 	return d.fail
 }
 
-func (d *simDisk) Get(key []byte) ([]byte, error) {
+func (d *Disk) Get(key []byte) ([]byte, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if v, ok := d.kv[string(key)]; ok {
@@ -124,7 +123,7 @@ func (d *simDisk) Get(key []byte) ([]byte, error) {
 	return nil, errors.New("not found")
 }
 
-func (d *simDisk) SetUint64(key []byte, val uint64) error {
+func (d *Disk) SetUint64(key []byte, val uint64) error {
 	d.gate.Pass()
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -132,39 +131,47 @@ func (d *simDisk) SetUint64(key []byte, val uint64) error {
 	return nil
 }
 
-func (d *simDisk) GetUint64(key []byte) (uint64, error) {
+func (d *Disk) GetUint64(key []byte) (uint64, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.numbers[string(key)], nil
 }
 
-// whenStored calls f with every command that is written from now on.
-func (d *simDisk) whenStored(f func(leasefsm.Command)) {
+// WhenStored calls f with every entry that is written from now on.
+func (d *Disk) WhenStored(f func(raft.Log)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.stored = func(l raft.Log) {
-		if e, err := decodeEntry(l.Data); l.Type == raft.LogCommand && err == nil {
-			for _, c := range e.commands {
-				f(c)
-			}
-		}
-	}
+	d.stored = f
 }
 
-// simSnapshot becomes one of the disk's when it is closed.
-type simSnapshot struct {
+// Fail makes every write end with err from now on.
+func (d *Disk) Fail(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fail = err
+}
+
+// Snapshots is how many there are.
+func (d *Disk) Snapshots() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return len(d.snapshots)
+}
+
+// snapshot becomes one of the disk's when it is closed.
+type snapshot struct {
 	bytes.Buffer
-	disk *simDisk
+	disk *Disk
 	meta raft.SnapshotMeta
 }
 
-func (d *simDisk) Create(v raft.SnapshotVersion, index, term uint64, c raft.Configuration, configIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
-	return &simSnapshot{disk: d, meta: raft.SnapshotMeta{
+func (d *Disk) Create(v raft.SnapshotVersion, index, term uint64, c raft.Configuration, configIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
+	return &snapshot{disk: d, meta: raft.SnapshotMeta{
 		Version: v, ID: fmt.Sprintf("%d-%d", term, index), Index: index, Term: term, Configuration: c, ConfigurationIndex: configIndex,
 	}}, nil
 }
 
-func (d *simDisk) List() ([]*raft.SnapshotMeta, error) {
+func (d *Disk) List() ([]*raft.SnapshotMeta, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.snapshots) == 0 {
@@ -174,7 +181,7 @@ func (d *simDisk) List() ([]*raft.SnapshotMeta, error) {
 	return []*raft.SnapshotMeta{&meta}, nil
 }
 
-func (d *simDisk) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+func (d *Disk) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, s := range d.snapshots {
@@ -186,10 +193,10 @@ func (d *simDisk) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	return nil, nil, fmt.Errorf("no snapshot %s", id)
 }
 
-func (s *simSnapshot) ID() string    { return s.meta.ID }
-func (s *simSnapshot) Cancel() error { return nil }
+func (s *snapshot) ID() string    { return s.meta.ID }
+func (s *snapshot) Cancel() error { return nil }
 
-func (s *simSnapshot) Close() error {
+func (s *snapshot) Close() error {
 	s.disk.mu.Lock()
 	defer s.disk.mu.Unlock()
 	s.meta.Size = int64(s.Len())

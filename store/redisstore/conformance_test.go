@@ -1,0 +1,96 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"baton"
+	"baton/internal/testserver"
+	"baton/store/redisstore"
+	"baton/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// prefixes counts, so that each check has one of its own.
+var prefixes atomic.Int64
+
+func freshPrefix() string { return fmt.Sprintf("test-%d", prefixes.Add(1)) }
+
+// with adds an option to a URL.
+func with(url, option string) string {
+	if strings.Contains(url, "?") {
+		return url + "&" + option
+	}
+	return url + "?" + option
+}
+
+// harness gives every check a prefix of its own in one Redis.
+func harness(url string, restart func()) storetest.Harness {
+	return storetest.Harness{Start: func(t storetest.T) storetest.Backing {
+		url := with(url, "prefix="+freshPrefix())
+		return storetest.Backing{
+			Open: func() baton.Store {
+				s, err := redisstore.Open(t.Context(), url)
+				if err != nil {
+					t.Fatalf("open: %v", err)
+				}
+				return s
+			},
+			Restart: restart,
+		}
+	}}
+}
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	server := testserver.Start(t, testserver.Redis)
+	storetest.Run(t, harness(server.URL, func() {
+		server.Kill(t)
+		server.Restart(t)
+	}))
+}
+
+// A cluster refuses scripts whose keys are in different slots; ours never are.
+func TestConformanceInACluster(t *testing.T) {
+	t.Parallel()
+	server := testserver.Start(t, testserver.Redis, testserver.Setting("cluster-enabled", "yes"))
+	if err := connect(t, server.Direct).ClusterAddSlotsRange(t.Context(), 0, 16383).Err(); err != nil {
+		t.Fatal(err)
+	}
+	// The node tells its own address, which is not the proxy's.
+	url := with(server.Direct, "cluster=true")
+	eventually(t, "the cluster to be ready", func() bool {
+		s, err := redisstore.Open(t.Context(), url)
+		if err != nil {
+			return false
+		}
+		defer func() { _ = s.Close() }()
+		_, err = s.Get(t.Context(), "g")
+		return err == nil
+	})
+	storetest.Run(t, harness(url, nil))
+}
+
+func TestConformanceBehindAFaultyNetwork(t *testing.T) {
+	t.Parallel()
+	storetest.RunFaulty(t, harness(testserver.Start(t, testserver.Redis).URL, nil), 1, 2)
+}
+
+// connect is a client to look and to meddle.
+func connect(t *testing.T, url string) *redis.Client {
+	t.Helper()
+	o, err := redis.ParseURL(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.MaxRetries, o.ContextTimeoutEnabled = -1, true
+	c := redis.NewClient(o)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}

@@ -1,0 +1,259 @@
+package redisstore
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"baton"
+)
+
+const (
+	// maxPast is how many terms that ended are remembered; with the present one a hundred.
+	maxPast = 99
+	// turnKept is how long each in line has before the next one is called.
+	turnKept = time.Second
+	// placeKept is how long a place outlives its owner's last sign of life. A
+	// place that is given up between polls has at least 5 seconds left.
+	placeKept = 7 * time.Second
+)
+
+// Every script begins with these. Its keys are those of one group, all in one
+// hash slot: the record, the counter, the past, the line and its signs of life.
+//
+// The record is a hash. While somebody leads it has term, node, instance,
+// metadata, ttl, until, elected and gap, and ending, note and successor if that
+// is being ended. After the first leadership it has last_term, last_node,
+// last_instance and ended of the one that ended last, next, the successor that
+// this ending named; by is the request that ended it, asked the one that last asked for an ending.
+//
+// Terms stay in the text they came in: Lua prints large numbers in exponential
+// form. Compared as doubles they are exact, being below 2^53.
+//
+// A Redis that is out of memory, or a replica, or cannot write to its disk
+// refuses the first write of a script and with it all others.
+const prelude = `
+local record, counter, past, line, signs = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local r = {}
+do
+  local flat = redis.call('HGETALL', record)
+  for i = 1, #flat, 2 do r[flat[i]] = flat[i + 1] end
+end
+
+local function text(n) return string.format('%.0f', n) end
+
+local function set(field, value)
+  redis.call('HSET', record, field, value)
+  r[field] = value
+end
+
+-- highest is the last term, given what the counter says. The record knows it
+-- too, in case somebody removed the counter.
+local function highest(t)
+  t = t or '0'
+  for _, seen in ipairs({r.term or '0', r.last_term or '0'}) do
+    if tonumber(seen) > tonumber(t) then t = seen end
+  end
+  return t
+end
+
+local function forgetPlace(place)
+  redis.call('ZREM', line, place)
+  redis.call('ZREM', signs, place)
+end
+
+local function prune()
+  for _, place in ipairs(redis.call('ZRANGEBYSCORE', signs, '-inf', now - $placeKept)) do forgetPlace(place) end
+end
+
+-- rankOf is the first place of a node in line.
+local function rankOf(node)
+  for i, place in ipairs(redis.call('ZRANGE', line, 0, -1)) do
+    if string.sub(place, 1, #node + 1) == node .. '/' then return i - 1 end
+  end
+end
+
+-- ahead is how many in line go before this place. A successor goes before all.
+local function ahead(place)
+  local total = redis.call('ZCARD', line)
+  local n = redis.call('ZRANK', line, place) or total
+  local successor = r.next and rankOf(r.next)
+  if successor and successor == n then return 0 end
+  if successor and successor > n then return n + 1 end
+  return n
+end
+
+local function first()
+  local n = r.next and rankOf(r.next) or 0
+  return redis.call('ZRANGE', line, n, n)[1] or ''
+end
+
+-- tell is a hint: whoever does not hear it finds out by looking.
+local function tell(message) redis.pcall('PUBLISH', record, message) end
+
+-- over ends the present leadership.
+local function over(reason, at, by)
+  at = math.max(at, tonumber(r.elected))
+  redis.call('LPUSH', past, cjson.encode({
+    term = r.term, node = r.node, instance = r.instance, metadata = r.metadata,
+    elected = r.elected, ended = text(at), gap = r.gap, reason = reason, note = r.note,
+  }))
+  redis.call('LTRIM', past, 0, $maxPast - 1)
+  set('last_term', r.term)
+  set('last_node', r.node)
+  set('last_instance', r.instance)
+  set('ended', text(at))
+  set('by', by)
+  if r.successor and r.successor ~= '' then set('next', r.successor) end
+  for _, field in ipairs({'term', 'node', 'instance', 'metadata', 'ttl', 'until', 'elected', 'gap', 'ending', 'note', 'successor'}) do
+    redis.call('HDEL', record, field)
+    r[field] = nil
+  end
+  prune()
+  tell('vacant ' .. first())
+end
+
+-- What has run out is over for good, whatever the clock does later.
+if r.node and tonumber(r['until']) <= now then over('EXPIRED', tonumber(r['until']), '') end
+
+local function leads(node, instance, term)
+  return r.node == node and r.instance == instance and (not term or r.term == term)
+end
+
+-- extend never moves a deadline earlier; more than the ttl raises it for good.
+local function extend(ms)
+  if r.ending then return end
+  if ms > tonumber(r.ttl) then set('ttl', text(ms)) end
+  if now + ms > tonumber(r['until']) then set('until', text(now + ms)) end
+end
+
+local function reply(outcome, entries, a, b)
+  local flat = {}
+  for field, value in pairs(r) do
+    flat[#flat + 1] = field
+    flat[#flat + 1] = value
+  end
+  local kept = redis.call('HMGET', counter, 'last', 'born')
+  return {outcome, now, highest(kept[1]), kept[2] or '', flat, entries or {}, a or 0, b or 0}
+end
+`
+
+// The scripts. What they answer is read by parseReply.
+var (
+	// node, instance, metadata, ttl, whether the group is in the index, and a
+	// name for this group's counter in case it begins now
+	acquireScript = script(`
+local node, instance, metadata, ttl, indexed, born = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
+local place = node .. '/' .. instance
+if leads(node, instance) then
+  extend(ttl)
+  return reply('granted')
+end
+if r.last_node == node and r.last_instance == instance then return reply('ended') end
+if r.node then return reply('held') end
+local term = highest(redis.call('HGET', counter, 'last'))
+if tonumber(term) >= $maxTerm then return reply('exhausted') end
+prune()
+local since = now - tonumber(r.ended or '0')
+if since >= 0 and since < $turnKept and ahead(place) > 0 then return reply('turn', nil, $turnKept - since) end
+if indexed == '0' and redis.call('HEXISTS', counter, 'last') == 0 then return reply('index') end
+redis.call('HSET', counter, 'last', term)
+redis.call('HINCRBY', counter, 'last', 1)
+redis.call('HSETNX', counter, 'born', born)
+set('term', redis.call('HGET', counter, 'last'))
+set('node', node)
+set('instance', instance)
+set('metadata', metadata)
+set('ttl', text(ttl))
+set('until', text(now + ttl))
+set('elected', text(now))
+set('gap', r.ended and text(math.max(0, now - tonumber(r.ended))) or '0')
+redis.call('HDEL', record, 'next')
+r.next = nil
+forgetPlace(place)
+tell('led')
+return reply('granted')
+`)
+	// node, instance, term, how long
+	renewScript = script(`
+if not leads(ARGV[1], ARGV[2], ARGV[3]) then return reply('not_leader') end
+extend(tonumber(ARGV[4]))
+return reply('renewed')
+`)
+	// node, instance, term, and a name for this request: one that comes twice is answered twice
+	releaseScript = script(`
+if not leads(ARGV[1], ARGV[2], ARGV[3]) then return reply(r.by == ARGV[4] and 'released' or 'not_leader') end
+over(r.ending or 'RESIGNED', now, ARGV[4])
+return reply('released')
+`)
+	// term, reason, note, successor, whether at once, and a name for this request
+	endScript = script(`
+local term, reason, note, successor, immediate, by = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+if r.term ~= term then return reply(r.asked == by and 'ended' or 'not_leader') end
+prune()
+if successor ~= '' and not rankOf(successor) then return reply('not_in_line') end
+set('ending', reason)
+set('note', note)
+set('successor', successor)
+set('asked', by)
+if immediate == '1' then over(reason, now, by) end
+return reply('ended')
+`)
+	// how many of the past terms to tell
+	lookScript = script(`
+local n = tonumber(ARGV[1])
+return reply('seen', n > 0 and redis.call('LRANGE', past, 0, n - 1) or {})
+`)
+	// node, instance
+	awaitScript = script(`
+local place = ARGV[1] .. '/' .. ARGV[2]
+if leads(ARGV[1], ARGV[2]) then return reply('called') end
+prune()
+local before = ahead(place)
+if not r.node and before == 0 then return reply('called') end
+redis.call('ZADD', line, 'NX', text(tonumber(time[1]) * 1000000 + tonumber(time[2])), place)
+redis.call('ZADD', signs, now, place)
+redis.call('PEXPIRE', line, $placeKept)
+redis.call('PEXPIRE', signs, $placeKept)
+before = ahead(place)
+local wait = before * $turnKept + tonumber(r['until'] or r.ended or '0') - now
+if not r.node and wait <= 0 then return reply('called') end
+return reply('waits', nil, wait, before)
+`)
+	// Besides the group's other keys: its policy. The version that is there, the
+	// policy, and a name for this request.
+	putScript = script(`
+local policy, version, value, by = KEYS[6], ARGV[1], ARGV[2], ARGV[3]
+local is = redis.call('HMGET', policy, 'version', 'by')
+if is[2] == by then return reply('put', nil, tonumber(is[1])) end
+if (is[1] or '0') ~= version then return reply('version') end
+local new = redis.call('HINCRBY', counter, 'version', 1)
+redis.call('HSET', policy, 'version', new, 'policy', value, 'by', by)
+return reply('put', nil, new)
+`)
+	// Besides the group's other keys: its policy. A name for this request.
+	deleteScript = script(`
+local policy, by = KEYS[6], ARGV[1]
+if r.node then return reply('held') end
+if redis.call('EXISTS', record, policy) == 0 then
+  return reply(redis.call('HGET', counter, 'deleted') == by and 'deleted' or 'not_found')
+end
+redis.call('HSET', counter, 'last', highest(redis.call('HGET', counter, 'last')), 'deleted', by)
+redis.call('DEL', record, past, line, signs, policy)
+r = {}
+return reply('deleted')
+`)
+)
+
+func script(body string) *redis.Script {
+	return redis.NewScript(strings.NewReplacer(
+		"$placeKept", strconv.FormatInt(placeKept.Milliseconds(), 10),
+		"$turnKept", strconv.FormatInt(turnKept.Milliseconds(), 10),
+		"$maxPast", strconv.Itoa(maxPast),
+		"$maxTerm", strconv.FormatUint(uint64(baton.MaxTerm), 10),
+	).Replace(prelude + body))
+}

@@ -85,6 +85,15 @@ func survivesChaos(t *testing.T, f *testFleet) baton.Term {
 		}
 	}
 
+	handed := f.chaos("resign-leader")
+	settle(handed)
+	if handed.Successor.NodeID == handed.Target.NodeID {
+		t.Errorf("a leader that handed over leads again at once: %+v", handed)
+	}
+	if o := f.overlap(handed.Target, handed.Successor.Leader); o >= 0 {
+		t.Errorf("handed over on demand: two leaders acted at once, for %v", o)
+	}
+
 	leader := f.settled()
 	if status := f.nodes[leader.NodeID].terminate(t); status != 0 {
 		t.Errorf("after SIGTERM the leader's exit status is %d", status)
@@ -302,6 +311,8 @@ func TestUsage(t *testing.T) {
 		{"kill-leader --fleet " + dir + "/none.json", 2, "no such file"},
 		{"kill-leader --fleet FLEET", 3, "no node of the fleet says that it leads: 0 of 1 answered"},
 		{"kill-leader --fleet FLEET -o yaml", 2, "want text or json"},
+		{"resign-leader --fleet FLEET --to n2", 3, "no node of the fleet says that it leads"},
+		{"stop-leader --fleet FLEET", 3, "no node of the fleet says that it leads"},
 		{"gc-pause-leader --fleet FLEET", 2, "--ms must be positive"},
 		{"partition-leader --fleet FLEET", 2, "--secs must be positive"},
 		{"partition-leader --fleet FLEET --secs=1 --direction=up", 2, `--direction is "up"`},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"baton"
+	"baton/fenced/fencedclient"
 	"baton/internal/boottime"
 )
 
@@ -37,6 +38,16 @@ const (
 	WriteRefused EventType = "write_refused"
 	// WriteFailed: it did not land, or nobody knows whether it did.
 	WriteFailed EventType = "write_failed"
+	// Called: it asked its backend for something, which Reason names; SentAt is
+	// from before. If that left it with a lease, Term and Remaining describe it.
+	Called EventType = "called"
+	// AskedToResign: it was told to give up its leadership, to Reason if that is set.
+	AskedToResign EventType = "asked_to_resign"
+	// Resumed: it goes on with the work of Resource where the last checkpoint
+	// ended: Units has been done. Nanos is how long it took to know.
+	Resumed EventType = "resumed"
+	// Worked: it has done the work that Units names, and writes a checkpoint next.
+	Worked EventType = "worked"
 	// NextServed sums up the requests for numbers since the one before.
 	NextServed EventType = "next"
 	// Stopping: the node was asked to end.
@@ -67,8 +78,11 @@ type Event struct {
 	Reason string `json:"reason,omitempty"`
 	Cause  string `json:"cause,omitempty"`
 	// Nanos is how long it took.
-	Nanos int64        `json:"nanos,omitempty"`
-	Next  *NextSummary `json:"next,omitempty"`
+	Nanos int64 `json:"nanos,omitempty"`
+	// Remaining is what was left of a lease, in nanoseconds from between SentAt and At on.
+	Remaining int64               `json:"remaining_ns,omitempty"`
+	Units     *fencedclient.Units `json:"units,omitempty"`
+	Next      *NextSummary        `json:"next,omitempty"`
 }
 
 // NextSummary describes the requests for numbers of a second or so.

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -66,7 +67,7 @@ type Number struct {
 	Seq   int64      `json:"seq"`
 }
 
-// The codes of a request for a number that got none.
+// The codes of a request that was refused.
 const (
 	// CodeNotLeader, with status 409: ask the leader that is named.
 	CodeNotLeader = "NOT_LEADER"
@@ -75,9 +76,13 @@ const (
 	// CodeUnavailable, with status 503: the leader could not commit a number,
 	// or stopped leading meanwhile; ask again.
 	CodeUnavailable = "UNAVAILABLE"
+	// CodeConflict, with status 409: the backend does not hand over to a named
+	// node, or not to this one.
+	CodeConflict = "CONFLICT"
 )
 
-// Refusal is the answer to POST /next without a number. None was given out.
+// Refusal is the answer to POST /next without a number, of which none was given
+// out, and to POST /resign of a node that goes on.
 type Refusal struct {
 	Code    string  `json:"error"`
 	Message string  `json:"message"`
@@ -85,6 +90,12 @@ type Refusal struct {
 }
 
 func (r *Refusal) Error() string { return r.Code + ": " + r.Message }
+
+// Resignation is the body of POST /resign.
+type Resignation struct {
+	// To is the node that goes first; empty for whoever is next.
+	To string `json:"to,omitempty"`
+}
 
 // maxAnswer is more than any answer of a node has.
 const maxAnswer = 64 << 10
@@ -186,4 +197,30 @@ func nextFrom(ctx context.Context, hc *http.Client, address string) (Number, err
 		return n, refusal
 	}
 	return n, fmt.Errorf("ask %s for a number: answered %s", address, resp.Status)
+}
+
+// Resign asks the node at address to give up its leadership, in favour of the node to if
+// that is not empty. A *Refusal says why it does not.
+func Resign(ctx context.Context, hc *http.Client, address, to string) error {
+	body, err := json.Marshal(Resignation{To: to})
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+"/resign", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	resp, err := hc.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode == http.StatusOK {
+		return nil
+	}
+	refusal := &Refusal{}
+	if err := json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(refusal); err != nil || refusal.Code == "" {
+		return fmt.Errorf("ask %s to resign: answered %s", address, resp.Status)
+	}
+	return refusal
 }

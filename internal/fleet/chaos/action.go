@@ -46,6 +46,30 @@ func killLeader() action {
 	}}
 }
 
+// stopLeader asks the process to end, as a deployment does.
+func stopLeader() action {
+	return action{name: "stop-leader", says: "asked to end", begin: func(_ context.Context, t target) (func() error, error) {
+		p, err := findProcess(t.fleet, t.node, t.status)
+		if err != nil {
+			return nil, err
+		}
+		return nil, p.signal(syscall.SIGTERM)
+	}}
+}
+
+// resignLeader asks the leader to hand over and goes on as a follower.
+func resignLeader(to string) action {
+	says := "asked to hand over"
+	if to != "" {
+		says += " to " + to
+	}
+	return action{name: "resign-leader", says: says, begin: func(ctx context.Context, t target) (func() error, error) {
+		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		defer cancel()
+		return nil, fleet.Resign(ctx, t.http, t.node.HTTP, to)
+	}}
+}
+
 // pauseLeader stops the whole process, as a long collection of garbage or a
 // migrated virtual machine would.
 func pauseLeader(d time.Duration) action {
@@ -66,7 +90,7 @@ func faultLeader(name, says string, f proxy.Fault, d time.Duration) action {
 	f.ForMS = (d + outlive).Milliseconds()
 	return action{name: name, says: says, lasts: d, begin: func(ctx context.Context, t target) (func() error, error) {
 		if t.fleet.Proxy == "" || len(t.node.Via)+len(t.node.PeerVia) == 0 {
-			return nil, fmt.Errorf("nothing stands between node %s and its backend: the fleet file needs proxy and via", t.node.ID)
+			return nil, fmt.Errorf("nothing stands between node %s and its backend: the fleet file needs proxy, and via or peer_via", t.node.ID)
 		}
 		c := &proxy.Client{Address: t.fleet.Proxy, HTTP: t.http}
 		return func() error { return c.Heal(context.Background(), t.node.ID) }, c.Set(ctx, t.node.ID, f)

@@ -32,9 +32,11 @@ const (
 	exitInterrupted = 130
 )
 
-const usage = `chaos harms the leader of a running fleet and tells what happened after.
+const usage = `chaos harms or removes the leader of a running fleet and tells what happened after.
 
 usage: chaos kill-leader [flags]                        kill -9
+       chaos stop-leader [flags]                        SIGTERM: it hands over and ends
+       chaos resign-leader [--to=NODE] [flags]          it hands over and goes on
        chaos gc-pause-leader --ms=N [flags]             stops the whole process, and lets it go on
        chaos partition-leader --secs=S [flags]          cuts it off from its backend, and heals that
        chaos slow-leader --delay-ms=N --secs=S [flags]  delays what it and its backend say
@@ -59,6 +61,7 @@ type options struct {
 	secs      float64
 	delayMS   int64
 	direction string
+	to        string
 }
 
 func (o options) seconds() time.Duration { return time.Duration(o.secs * float64(time.Second)) }
@@ -71,6 +74,8 @@ var commands = []struct {
 	make  func(o options) (action, error)
 }{
 	{"kill-leader", nil, func(options) (action, error) { return killLeader(), nil }},
+	{"stop-leader", nil, func(options) (action, error) { return stopLeader(), nil }},
+	{"resign-leader", resignFlags, func(o options) (action, error) { return resignLeader(o.to), nil }},
 	{"gc-pause-leader", pauseFlags, func(o options) (action, error) {
 		if o.ms <= 0 {
 			return action{}, errors.New("--ms must be positive")
@@ -103,6 +108,10 @@ func faultOf(o options, name, says string, trouble proxy.Trouble) (action, error
 
 func pauseFlags(o *options, flags *flag.FlagSet) {
 	flags.Int64Var(&o.ms, "ms", 0, "gc-pause-leader: how long to stop it, in `milliseconds`")
+}
+
+func resignFlags(o *options, flags *flag.FlagSet) {
+	flags.StringVar(&o.to, "to", "", "resign-leader: the `node` that goes first, where the backend can")
 }
 
 func faultFlags(o *options, flags *flag.FlagSet) {
@@ -145,6 +154,7 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 func help(w io.Writer) {
 	var o options
 	flags := newFlags(&o)
+	resignFlags(&o, flags)
 	pauseFlags(&o, flags)
 	slowFlags(&o, flags)
 	flags.SetOutput(w)

@@ -54,7 +54,7 @@ func overStore(open func(ctx context.Context, o options) (baton.Store, error)) o
 		for _, caveat := range store.Guarantees().Caveats {
 			n.log.Warn(caveat, "store", store.Guarantees().Store)
 		}
-		watched := watchRenewals(store, n.metrics)
+		watched := watchStore(store, n)
 		if n.opt.unsafeTrust == trustReceipt {
 			watched = trustFromReceipt(watched, n.clock, n.opt.margin()+n.opt.stopGrace())
 		}

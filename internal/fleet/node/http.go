@@ -2,11 +2,13 @@ package node
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 	"time"
 
+	"baton"
 	"baton/internal/fleet"
 )
 
@@ -14,6 +16,7 @@ func (n *Node) handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, n.status()) })
 	mux.HandleFunc("POST /next", n.next)
+	mux.HandleFunc("POST /resign", n.resign)
 	mux.Handle("GET /metrics", n.metrics.handler())
 	return mux
 }
@@ -48,6 +51,35 @@ func (n *Node) next(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(body) // a client that is gone needs no answer
 }
 
+// resign gives up the leadership on demand, as an operator's step-down would: the
+// work stops, the lease is given back, and this node campaigns again behind the others.
+func (n *Node) resign(w http.ResponseWriter, r *http.Request) {
+	var wish fleet.Resignation
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<10)).Decode(&wish); err != nil {
+		refuse(w, fleet.Refusal{Code: fleet.CodeConflict, Message: fmt.Sprintf("read the request: %v", err)})
+		return
+	}
+	n.mu.Lock()
+	led := n.led
+	n.mu.Unlock()
+	if led == nil || !led.Valid() {
+		n.redirect(w)
+		return
+	}
+	n.events.Log(n.about(led, fleet.Event{Type: fleet.AskedToResign, Reason: wish.To}))
+	var err error
+	if wish.To != "" {
+		err = led.ResignTo(r.Context(), wish.To)
+	} else {
+		err = led.Resign(r.Context())
+	}
+	if err != nil && !errors.Is(err, baton.ErrNotLeader) {
+		refuse(w, fleet.Refusal{Code: fleet.CodeConflict, Message: err.Error()})
+		return
+	}
+	writeJSON(w, http.StatusOK, struct{}{})
+}
+
 // redirect says who leads.
 func (n *Node) redirect(w http.ResponseWriter) {
 	switch s := n.status(); s.Role {
@@ -62,7 +94,7 @@ func (n *Node) redirect(w http.ResponseWriter) {
 
 func refuse(w http.ResponseWriter, r fleet.Refusal) {
 	status := http.StatusServiceUnavailable
-	if r.Code == fleet.CodeNotLeader {
+	if r.Code == fleet.CodeNotLeader || r.Code == fleet.CodeConflict {
 		status = http.StatusConflict
 	}
 	writeJSON(w, status, r)

@@ -23,6 +23,7 @@ type metrics struct {
 	campaign      prometheus.Histogram
 	renewals      prometheus.Counter
 	renewFailures *prometheus.CounterVec
+	calls         *prometheus.CounterVec
 	rejections    *prometheus.CounterVec
 	writes        *prometheus.CounterVec
 	next          prometheus.Histogram
@@ -47,13 +48,14 @@ func newMetrics() *metrics {
 		campaign:      prometheus.NewHistogram(prometheus.HistogramOpts{Name: "baton_node_campaign_seconds", Help: "From the begin of a campaign to its win.", Buckets: prometheus.ExponentialBuckets(0.001, 2, 18)}),
 		renewals:      counter("baton_node_renewals_total", "Renewals that came through."),
 		renewFailures: counters("baton_renew_failures_total", "Renewals that did not.", "reason"),
+		calls:         counters("baton_node_backend_calls_total", "What this node asked of its store.", "call"),
 		rejections:    counters("baton_fence_rejections_total", "Writes of this node that the resource refused.", "reason"),
 		writes:        counters("baton_node_writes_total", "Writes of this node that the resource accepted.", "resource"),
 		next:          prometheus.NewHistogram(prometheus.HistogramOpts{Name: "baton_node_next_seconds", Help: "How long answered requests for a number took.", Buckets: prometheus.ExponentialBuckets(0.0001, 2, 18)}),
 		nextFailed:    counter("baton_node_next_failed_total", "Requests for a number that this node failed to answer although it led when they came."),
 		overruns:      counter("baton_node_overruns_total", "Leaderships whose work went on when it must not have."),
 	}
-	m.registry.MustRegister(m.acting, m.transitions, m.campaign, m.renewals, m.renewFailures, m.rejections, m.writes, m.next, m.nextFailed, m.overruns,
+	m.registry.MustRegister(m.acting, m.transitions, m.campaign, m.renewals, m.renewFailures, m.calls, m.rejections, m.writes, m.next, m.nextFailed, m.overruns,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, resource := range resources {
 		m.writes.WithLabelValues(resource)

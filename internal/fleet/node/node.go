@@ -5,6 +5,7 @@
 //
 //	GET  /status   who it is, its role, its fencing token: fleet.Status
 //	POST /next     a number that no other request gets: fleet.Number, or fleet.Refusal
+//	POST /resign   gives up the leadership: fleet.Resignation; {}, or fleet.Refusal
 //	GET  /metrics  for Prometheus, leaders_acting among them
 package node
 

@@ -112,7 +112,7 @@ func TestWrappersKeepCapabilities(t *testing.T) {
 			baton.Ender
 		}{full, full}, false, true},
 	} {
-		wrapped := trustFromReceipt(watchRenewals(tt.store, newMetrics()), baton.SystemClock(), 0)
+		wrapped := trustFromReceipt(watchStore(tt.store, &Node{metrics: newMetrics()}), baton.SystemClock(), 0)
 		_, line := wrapped.(baton.Line)
 		_, ender := wrapped.(baton.Ender)
 		if line != tt.line || ender != tt.ender {

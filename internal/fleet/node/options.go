@@ -34,6 +34,10 @@ type options struct {
 	tick            time.Duration
 	writeDelay      time.Duration
 
+	workDir         string
+	workTime        time.Duration
+	checkpointEvery time.Duration
+
 	unsafeTrust  string
 	unsafeLinger time.Duration
 }
@@ -82,6 +86,9 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	flags.DurationVar(&o.skew, "clock-skew", 0, "what this node's clocks are off by, such as -200ms; leases do not depend on it")
 	flags.DurationVar(&o.tick, "tick", defaultTick, "time between two ticks of the scheduler")
 	flags.DurationVar(&o.writeDelay, "write-delay", 0, "how long the leader thinks between its look at the lease and each write: the time that a pause has to hit")
+	flags.StringVar(&o.workDir, "work-dir", "", "`directory` with a set of jobs and segments, the same for all nodes: the leader works them off and checkpoints how far it is")
+	flags.DurationVar(&o.workTime, "work-time", time.Minute, "how long the whole set takes")
+	flags.DurationVar(&o.checkpointEvery, "checkpoint-every", 250*time.Millisecond, "time between two checkpoints")
 	flags.StringVar(&o.unsafeTrust, "unsafe-trust", "", "`receipt`: trust leases from when the answer came, and without a margin. BROKEN on purpose, for experiments")
 	flags.DurationVar(&o.unsafeLinger, "unsafe-linger", 0, "go on writing for this long after the leadership has ended, unless refused. BROKEN on purpose, for experiments")
 	if err := flags.Parse(args); err != nil {
@@ -153,7 +160,7 @@ func (o *options) validate() error {
 	}{
 		{"-lease-ttl", o.ttl, time.Nanosecond}, {"-tick", o.tick, time.Nanosecond},
 		{"-renew-interval", o.renewEvery, 0}, {"-election-timeout", o.electionTimeout, 0}, {"-unsafe-linger", o.unsafeLinger, 0},
-		{"-write-delay", o.writeDelay, 0},
+		{"-write-delay", o.writeDelay, 0}, {"-work-time", o.workTime, time.Millisecond}, {"-checkpoint-every", o.checkpointEvery, time.Millisecond},
 	} {
 		if d.value < d.least {
 			return fmt.Errorf("%s is %v: want a positive duration", d.flag, d.value)

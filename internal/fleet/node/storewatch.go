@@ -2,25 +2,81 @@ package node
 
 import (
 	"context"
+	"iter"
 	"time"
 
 	"baton"
+	"baton/internal/fleet"
 )
 
-// watchRenewals counts renewals.
-func watchRenewals(store baton.Store, m *metrics) baton.Store {
-	return withCapabilities(&renewalWatch{Store: store, metrics: m}, store)
+// watchStore takes note of everything that the node asks of its store.
+func watchStore(store baton.Store, n *Node) baton.Store {
+	return withCapabilities(&storeWatch{Store: store, node: n}, store)
 }
 
-type renewalWatch struct {
+type storeWatch struct {
 	baton.Store
-	metrics *metrics
+	node *Node
 }
 
-func (w *renewalWatch) Renew(ctx context.Context, id baton.LeaseID, extend time.Duration) (baton.Lease, error) {
-	lease, err := w.Store.Renew(ctx, id, extend)
-	w.metrics.renewed(err)
+// called takes note of a call after its end, with the lease that it left us with.
+func (w *storeWatch) called(call string, sent int64, lease baton.Lease, err error) {
+	w.node.metrics.calls.WithLabelValues(call).Inc()
+	e := fleet.Event{Type: fleet.Called, Reason: call, SentAt: sent, Nanos: fleet.Now() - sent}
+	if err != nil {
+		e.Cause = err.Error()
+	} else if lease.Held() {
+		e.Term, e.Instance, e.Remaining = lease.Term, lease.InstanceID, int64(lease.Remaining)
+	}
+	w.node.events.Log(e)
+}
+
+func (w *storeWatch) Acquire(ctx context.Context, group string, c baton.Candidate, ttl time.Duration) (baton.Lease, error) {
+	sent := fleet.Now()
+	lease, err := w.Store.Acquire(ctx, group, c, ttl)
+	w.called("acquire", sent, lease, err)
 	return lease, err
+}
+
+func (w *storeWatch) Renew(ctx context.Context, id baton.LeaseID, extend time.Duration) (baton.Lease, error) {
+	sent := fleet.Now()
+	lease, err := w.Store.Renew(ctx, id, extend)
+	w.called("renew", sent, lease, err)
+	w.node.metrics.renewed(err)
+	return lease, err
+}
+
+func (w *storeWatch) Release(ctx context.Context, id baton.LeaseID) error {
+	sent := fleet.Now()
+	err := w.Store.Release(ctx, id)
+	w.called("release", sent, baton.Lease{}, err)
+	return err
+}
+
+func (w *storeWatch) Get(ctx context.Context, group string) (baton.Lease, error) {
+	sent := fleet.Now()
+	lease, err := w.Store.Get(ctx, group)
+	w.called("get", sent, baton.Lease{}, err) // it may be anybody's
+	return lease, err
+}
+
+// Watch counts once, however much it yields.
+func (w *storeWatch) Watch(ctx context.Context, group string, after baton.Cursor) iter.Seq2[baton.Event, error] {
+	w.called("watch", fleet.Now(), baton.Lease{}, nil)
+	return w.Store.Watch(ctx, group, after)
+}
+
+// lineWatch does the same for the line of a store.
+type lineWatch struct {
+	line  baton.Line
+	watch *storeWatch
+}
+
+func (w lineWatch) Await(ctx context.Context, group string, c baton.Candidate) error {
+	sent := fleet.Now()
+	err := w.line.Await(ctx, group, c)
+	w.watch.called("await", sent, baton.Lease{}, err)
+	return err
 }
 
 // trustReceipt is a way to trust leases that is wrong.
@@ -58,6 +114,9 @@ func (w *receiptTrust) Renew(ctx context.Context, id baton.LeaseID, extend time.
 // that electors use.
 func withCapabilities(wrapper, store baton.Store) baton.Store {
 	line, hasLine := store.(baton.Line)
+	if watch, ok := wrapper.(*storeWatch); ok && hasLine {
+		line = lineWatch{line, watch}
+	}
 	ender, hasEnder := store.(baton.Ender)
 	switch {
 	case hasLine && hasEnder:

@@ -18,9 +18,12 @@ import (
 const (
 	ticksResource   = "ticks"
 	numbersResource = "sequence"
+	// And those of leaders that own a set of work.
+	jobsResource     = "jobs"
+	segmentsResource = "segments"
 )
 
-var resources = []string{ticksResource, numbersResource}
+var resources = []string{ticksResource, numbersResource, jobsResource, segmentsResource}
 
 // writeTimeout is what a write may take before its requests are failed. The
 // next one then begins by finding out what became of it.
@@ -34,6 +37,7 @@ type term struct {
 	work, write context.Context
 	ticks       *fencedclient.Resource
 	numbers     *fencedclient.Resource
+	owned       []owned // without a set of work, none
 }
 
 // lead is the leader's work, from its election until its context ends.
@@ -53,6 +57,9 @@ func (n *Node) lead(ctx context.Context, l *baton.Leadership) error {
 	group.Go(func() error { return t.schedule(ctx) })
 	group.Go(func() error { return sequencer.run(ctx.Done(), t.mayWrite, fatal) })
 	group.Go(func() error { return n.summarize(ctx, l) })
+	for _, o := range t.owned {
+		group.Go(func() error { return t.workOff(ctx, o) })
+	}
 	return group.Wait()
 }
 
@@ -108,8 +115,13 @@ func (t *term) adopt() (bool, error) {
 	if t.ticks, err = t.take(ticksResource); t.ticks == nil {
 		return false, err
 	}
-	t.numbers, err = t.take(numbersResource)
-	return t.numbers != nil, err
+	if t.numbers, err = t.take(numbersResource); t.numbers == nil {
+		return false, err
+	}
+	if t.opt.workDir == "" {
+		return true, nil
+	}
+	return t.adoptWork()
 }
 
 func (t *term) take(name string) (*fencedclient.Resource, error) {

@@ -1,0 +1,109 @@
+package observed
+
+import (
+	"context"
+	"errors"
+
+	"baton"
+)
+
+// Release ends exactly this leadership.
+func (l *Leases) Release(ctx context.Context, id baton.LeaseID) error {
+	if err := id.Validate(); err != nil {
+		return err
+	}
+	return l.change(ctx, "release", id, func(_ context.Context, r Record, by string) (Record, error) {
+		return r.over(baton.Resigned, nil, by, stamp()), nil
+	})
+}
+
+// End ends the leadership of exactly this term, or begins to. A successor is
+// first shown to waits, if that is set, which says why it cannot be.
+func (l *Leases) End(ctx context.Context, group string, term baton.Term, e baton.Ending, waits func(context.Context) error) error {
+	if err := baton.ValidateID("group", group); err != nil {
+		return err
+	}
+	if err := e.Validate(); err != nil {
+		return err
+	}
+	return l.change(ctx, "end", baton.LeaseID{Group: group, Term: term}, func(ctx context.Context, r Record, by string) (Record, error) {
+		if e.Successor != "" && waits != nil {
+			if err := waits(ctx); err != nil {
+				return Record{}, err
+			}
+		}
+		asked := Ending{Reason: e.Reason, Note: e.Note, Successor: e.Successor, By: by}
+		if e.Immediate {
+			return r.over(e.Reason, &asked, by, stamp()), nil
+		}
+		return r.ending(asked), nil
+	})
+}
+
+// names reports whether id is the leadership that r has. Node and instance are empty where only the term was named.
+func names(id baton.LeaseID, r Record) bool {
+	if id.NodeID == "" {
+		return r.Holder != nil && id.Term != 0 && r.Holder.Term == id.Term
+	}
+	return r.leads(id)
+}
+
+// change replaces the record of a leadership that stands. After an answer that
+// was lost the record tells what came of it, unless others have written over it twice since.
+func (l *Leases) change(ctx context.Context, op string, id baton.LeaseID, decide func(ctx context.Context, r Record, by string) (Record, error)) error {
+	bounded, cancel := l.Begin(ctx, true)
+	defer cancel()
+	return l.Fail(ctx, op, l.changeUntil(bounded, id, decide))
+}
+
+func (l *Leases) changeUntil(ctx context.Context, id baton.LeaseID, decide func(ctx context.Context, r Record, by string) (Record, error)) error {
+	failed, lost := errBusy, attempts{}
+	for ctx.Err() == nil {
+		now, err := l.load(ctx, id.Group)
+		if err != nil {
+			return err
+		}
+		r := now.snap.Record
+		if lost.show(r) {
+			return nil
+		}
+		if !names(id, r) {
+			if len(lost) > 0 && (r.Last == nil || r.Last.Term != id.Term) {
+				return errLost
+			}
+			return l.notLeader(now, id)
+		}
+		by := newID()
+		next, err := decide(ctx, r, by)
+		if err != nil {
+			return err
+		}
+		asked := l.clock.Now()
+		snap, err := l.register.Swap(ctx, id.Group, now.snap, next)
+		switch {
+		case err == nil:
+			l.sights.see(id.Group, snap, asked)
+			return nil
+		case baton.IsAnswer(err):
+			return err
+		case !errors.Is(err, ErrChanged):
+			failed, lost[by] = err, asked
+			pause(ctx, retryPause)
+		}
+	}
+	return failed
+}
+
+// show reports whether one of the lost writes is what ended, or is ending, the leadership.
+func (a attempts) show(r Record) bool {
+	if r.Last != nil {
+		if _, ok := a[r.Last.By]; ok {
+			return true
+		}
+	}
+	if r.Holder != nil && r.Holder.Ending != nil {
+		_, ok := a[r.Holder.Ending.By]
+		return ok
+	}
+	return false
+}

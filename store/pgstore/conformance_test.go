@@ -1,0 +1,56 @@
+package pgstore_test
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"baton"
+	"baton/internal/testserver"
+	"baton/store/pgstore"
+	"baton/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var schemas atomic.Int64
+
+// fresh is the URL of a schema of its own in the server's database.
+func fresh(url string) string { return fmt.Sprintf("%s&baton_schema=test_%d", url, schemas.Add(1)) }
+
+// harness gives every check a schema of its own in one server.
+func harness(url string, restart func()) storetest.Harness {
+	return storetest.Harness{
+		Parallel: 8, // each check has several stores, and each store connections of its own
+		Start: func(t storetest.T) storetest.Backing {
+			address := fresh(url)
+			return storetest.Backing{
+				Open: func() baton.Store {
+					s, err := pgstore.Open(t.Context(), address)
+					if err != nil {
+						t.Fatalf("open: %v", err)
+					}
+					return s
+				},
+				Restart: restart,
+			}
+		},
+	}
+}
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	server := testserver.Start(t, testserver.Postgres, testserver.Setting("max_connections", "400"))
+	storetest.Run(t, harness(server.URL, func() {
+		server.Kill(t)
+		server.Restart(t)
+	}))
+}
+
+func TestConformanceBehindAFaultyNetwork(t *testing.T) {
+	t.Parallel()
+	server := testserver.Start(t, testserver.Postgres)
+	storetest.RunFaulty(t, harness(server.URL, nil), 1, 2)
+}

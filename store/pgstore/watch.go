@@ -1,0 +1,195 @@
+package pgstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"iter"
+	"time"
+
+	"baton"
+	"baton/internal/feed"
+)
+
+// probeEvery is how often a watch that hears nothing looks whether there was
+// something to hear, and whether Postgres is there at all.
+const probeEvery = 5 * time.Second
+
+// Watch yields the state of the group, or what came after the cursor, then
+// every change. A cursor is a term and whether it was over. It lasts as long as the history
+// does, for 99 terms, or until the group is deleted.
+func (s *Store) Watch(ctx context.Context, group string, after baton.Cursor) iter.Seq2[baton.Event, error] {
+	return func(yield func(baton.Event, error) bool) {
+		if err := baton.ValidateID("group", group); err != nil {
+			yield(baton.Event{}, err)
+			return
+		}
+		inner, cancel := s.begin(ctx, 0)
+		defer cancel()
+		w := &watch{s: s, group: group, place: s.cursorsOf(group), yield: func(ev baton.Event) bool { return yield(ev, nil) }}
+		if err := w.run(inner, after); !errors.Is(err, errLeft) {
+			yield(baton.Event{}, s.fail(ctx, "watch", err))
+		}
+	}
+}
+
+// errLeft: whoever reads the watch has left it.
+var errLeft = errors.New("the reader left")
+
+type watch struct {
+	s     *Store
+	group string
+	place string // whose cursors these are
+	yield func(baton.Event) bool
+
+	at position // how far it has told
+}
+
+// position is a place in the story of a group: a term that began, or one that
+// is over. Terms rise, so positions do.
+type position struct {
+	term baton.Term
+	over bool
+}
+
+func (w *watch) run(ctx context.Context, after baton.Cursor) error {
+	ear := w.s.hints.of(w.group)
+	defer ear.stop()
+	left, err := w.start(ctx, after)
+	for err == nil {
+		// The end of a lease is not announced: it is looked for when it is due.
+		due := time.NewTimer(min(left, probeEvery))
+		select {
+		case <-ctx.Done():
+			err = ctx.Err()
+		case <-ear.heard:
+		case <-due.C:
+		}
+		due.Stop()
+		if err == nil {
+			left, err = w.follow(ctx)
+		}
+	}
+	return err
+}
+
+// start finds where to begin: behind the cursor, or at the present state. It
+// returns when to look again.
+func (w *watch) start(ctx context.Context, after baton.Cursor) (time.Duration, error) {
+	if at, ok := w.parse(after); ok {
+		w.at = at
+		return w.follow(ctx)
+	}
+	st, err := w.read(ctx, 0)
+	if err != nil {
+		return 0, err
+	}
+	return st.again(), w.tellState(st, after != "")
+}
+
+// read tells what is known from a term on.
+func (w *watch) read(ctx context.Context, from baton.Term) (*story, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, w.s.timeout, errTimeout)
+	defer cancel()
+	return w.s.settled(ctx, w.s.waits, w.group, from)
+}
+
+// again is after how long the story may have gone on without a hint.
+func (st *story) again() time.Duration {
+	if st.present() == nil {
+		return probeEvery
+	}
+	return max(st.left, time.Millisecond)
+}
+
+// follow tells what has happened since it last told something.
+func (w *watch) follow(ctx context.Context) (time.Duration, error) {
+	st, err := w.read(ctx, w.at.term)
+	if err != nil {
+		return 0, err
+	}
+	if !st.known && w.at.over {
+		return probeEvery, nil // nobody led it; or it was deleted, which is no change of leader
+	}
+	if !st.follows(w.at) {
+		return st.again(), w.tellState(st, true)
+	}
+	for _, t := range st.tenures {
+		if t.term > w.at.term {
+			if err := w.tell(w.began(t), position{term: t.term}, false); err != nil {
+				return 0, err
+			}
+		}
+		if t.term == w.at.term && !w.at.over && !t.ended.IsZero() {
+			if err := w.tell(w.lost(t), position{term: t.term, over: true}, false); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return st.again(), nil
+}
+
+// follows reports whether the story has everything that came after a position:
+// it has the term of that position, or it is whole and begins there.
+func (st *story) follows(at position) bool {
+	if len(st.tenures) > 0 && st.tenures[0].term == at.term {
+		return true
+	}
+	return at.over && st.whole && st.base == at.term
+}
+
+// tellState tells how things are.
+func (w *watch) tellState(st *story, gap bool) error {
+	if t := st.present(); t != nil {
+		return w.tell(w.began(*t), position{term: t.term}, gap)
+	}
+	if n := len(st.tenures); n > 0 {
+		t := st.tenures[n-1]
+		return w.tell(w.lost(t), position{term: t.term, over: true}, gap)
+	}
+	nobody := baton.Event{Type: baton.LeaderLost, Group: w.group, Term: st.base}
+	return w.tell(nobody, position{term: st.base, over: true}, gap)
+}
+
+func (w *watch) tell(ev baton.Event, at position, gap bool) error {
+	w.at = at
+	ev.Gap, ev.Cursor = gap, w.format(at)
+	if !w.yield(ev) {
+		return errLeft
+	}
+	return nil
+}
+
+func (w *watch) began(t tenure) baton.Event {
+	return baton.Event{
+		Type: baton.LeaderChanged, Group: w.group, Term: t.term, NodeID: t.node, InstanceID: t.instance,
+		Metadata: t.metadata, Time: t.elected,
+	}
+}
+
+func (w *watch) lost(t tenure) baton.Event {
+	return baton.Event{
+		Type: baton.LeaderLost, Group: w.group, Term: t.term, PreviousNodeID: t.node, Reason: t.reason, Time: t.ended,
+	}
+}
+
+// cursorsOf tells cursors of this group, in this schema of this database, from all others.
+func (s *Store) cursorsOf(group string) string {
+	hash := fnv.New64a()
+	_, _ = fmt.Fprintf(hash, "%s %s", s.id, group)
+	return fmt.Sprintf("%016x", hash.Sum64())
+}
+
+func (w *watch) format(at position) baton.Cursor {
+	p := feed.Position{Index: uint64(at.term)}
+	if at.over {
+		p.Offset = 1
+	}
+	return feed.FormatCursor(w.place, p)
+}
+
+func (w *watch) parse(c baton.Cursor) (position, bool) {
+	p, ok := feed.ParseCursor(w.place, c)
+	return position{term: baton.Term(p.Index), over: p.Offset == 1}, ok && p.Index <= uint64(baton.MaxTerm) && p.Offset <= 1
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -98,7 +99,24 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	s.identity, s.disk, s.snapshots, s.teardown = id, logs, snapshots, undo
 	handler.set(s)
+	s.owned.Go(func() { s.electSelf(transport, port.Raft.Addr()) })
 	return s, nil
+}
+
+// electSelf makes a server that is the only voter campaign at once. By itself
+// it would first wait for the leader that it cannot have: raft has no word for
+// that, but one by which a leader makes another server campaign, and a server can say it to
+// itself. If that fails, it waits as any other.
+func (s *Store) electSelf(transport raft.Transport, own net.Addr) {
+	config, err := s.configuration()
+	if err != nil || !isOnlyVoter(config, s.id()) || s.raft.State() != raft.Follower {
+		return
+	}
+	header := raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(s.cfg.ID), Addr: []byte(s.cfg.address())}
+	err = transport.TimeoutNow(s.id(), raft.ServerAddress(own.String()), &raft.TimeoutNowRequest{RPCHeader: header}, &raft.TimeoutNowResponse{})
+	if err != nil {
+		s.log.Debug("could not begin the election early", "err", err)
+	}
 }
 
 // begin is what an empty server does before it may vote. If its cluster has not

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -13,9 +15,12 @@ import (
 )
 
 const (
-	// maxBatch bounds the commands in one entry, maxAhead the entries that are under way.
+	// maxBatch bounds the commands in one entry, maxAhead the entries that are
+	// under way: while one is being written, the next is ready, and the rest collects in the one after.
 	maxBatch = 512
-	maxAhead = 16
+	maxAhead = 3
+	// maxQueued bounds what waits for an entry. Whoever proposed most of it has given up by then.
+	maxQueued = 64 << 10
 )
 
 // proposal is one command on its way into the log.
@@ -32,106 +37,106 @@ func (p proposal) land(result leasefsm.Result) {
 	p.done <- result
 }
 
-// flight is an entry that raft has taken.
-type flight struct {
-	future raft.ApplyFuture
-	batch  []proposal
-	sent   time.Time
+// proposals are what a reign has to write. There is no goroutine that writes
+// it: whoever proposes takes off at once if few entries are under way, and else what has
+// collected takes off when one of those lands.
+type proposals struct {
+	mu     sync.Mutex
+	queue  []proposal
+	ahead  int // entries that are under way
+	closed bool
 }
 
 var errNotProposed = errors.New("too much is waiting to be written")
 
-// propose hands a command to the batcher. The result's Err is an answer of the
+// propose has a command written. The result's Err is an answer of the
 // record, or *baton.UnavailableError if what became of it is not known.
-func (r *reign) propose(ctx context.Context, c leasefsm.Command, settle func(error)) <-chan leasefsm.Result {
+func (r *reign) propose(c leasefsm.Command, settle func(error)) <-chan leasefsm.Result {
 	p := proposal{command: c, settle: settle, done: make(chan leasefsm.Result, 1)}
-	select {
-	case r.proposals <- p:
-	case <-ctx.Done():
-		p.land(leasefsm.Result{Err: unavailable("propose", fmt.Errorf("%w: %w", errNotProposed, ctx.Err()))})
-	case <-r.life.Done():
-		p.land(leasefsm.Result{Err: unavailable("propose", errReignOver)})
+	q := &r.proposals
+	q.mu.Lock()
+	var refused error
+	switch {
+	case q.closed:
+		refused = errReignOver
+	case len(q.queue) >= maxQueued:
+		refused = errNotProposed
+	default:
+		q.queue = append(q.queue, p)
+		if q.ahead < maxAhead {
+			q.ahead++
+			r.takeOff()
+		}
+	}
+	q.mu.Unlock()
+	if refused != nil {
+		p.land(leasefsm.Result{Err: unavailable("propose", refused)})
 	}
 	return p.done
 }
 
+// takeOff packs whatever is queued into one entry and hands it to raft. Called
+// under proposals.mu, so that entries are in the order of their proposals.
+func (r *reign) takeOff() {
+	q := &r.proposals
+	batch := q.queue
+	if len(batch) > maxBatch {
+		batch = batch[:maxBatch:maxBatch]
+	}
+	q.queue = slices.Clip(q.queue[len(batch):])
+	e := entry{term: r.term, commands: make([]leasefsm.Command, len(batch))}
+	for i, p := range batch {
+		e.commands[i] = p.command
+	}
+	sent := time.Now()
+	future := r.s.raft.Apply(e.encode(), r.s.cfg.ElectionTimeout)
+	r.owned.Go(func() { r.land(future, batch, sent) })
+}
+
+// land tells proposers what became of their commands, and lets the next entry take off.
+func (r *reign) land(future raft.ApplyFuture, batch []proposal, sent time.Time) {
+	results, err := resultsOf(future)
+	q := &r.proposals
+	q.mu.Lock()
+	if len(q.queue) > 0 && !q.closed {
+		r.takeOff()
+	} else {
+		q.ahead--
+	}
+	q.mu.Unlock()
+	r.s.metrics.committed(time.Since(sent), len(batch), err)
+	for i, p := range batch {
+		if err != nil {
+			p.land(leasefsm.Result{Err: unavailable("commit", err)})
+			continue
+		}
+		p.land(results[i])
+	}
+	if err != nil {
+		r.s.kick()
+	}
+}
+
+// refuseRest ends the proposing: what has not taken off never will.
+func (r *reign) refuseRest() {
+	q := &r.proposals
+	q.mu.Lock()
+	rest := q.queue
+	q.queue, q.closed = nil, true
+	q.mu.Unlock()
+	for _, p := range rest {
+		p.land(leasefsm.Result{Err: unavailable("propose", errReignOver)})
+	}
+}
+
 // commit proposes and waits.
 func (r *reign) commit(ctx context.Context, op string, c leasefsm.Command, settle func(error)) leasefsm.Result {
-	done := r.propose(ctx, c, settle)
 	select {
-	case result := <-done:
+	case result := <-r.propose(c, settle):
 		r.s.cfg.trial.holdUp()
 		return result
 	case <-ctx.Done():
 		return leasefsm.Result{Err: unavailable(op, ctx.Err())}
-	case <-r.landed:
-	}
-	// One that was handed over as the reign ended may have been left behind.
-	select {
-	case result := <-done:
-		return result
-	default:
-		return leasefsm.Result{Err: unavailable(op, errReignOver)}
-	}
-}
-
-// batch packs whatever is waiting into one entry, again and again. Entries
-// follow each other without waiting for the one before to be committed.
-func (r *reign) batch() {
-	defer close(r.flights)
-	for {
-		var batch []proposal
-		select {
-		case p := <-r.proposals:
-			batch = append(batch, p)
-		case <-r.life.Done():
-			r.refuseRest()
-			return
-		}
-	more:
-		for len(batch) < maxBatch {
-			select {
-			case p := <-r.proposals:
-				batch = append(batch, p)
-			default:
-				break more
-			}
-		}
-		e := entry{term: r.term, commands: make([]leasefsm.Command, len(batch))}
-		for i, p := range batch {
-			e.commands[i] = p.command
-		}
-		r.flights <- flight{future: r.s.raft.Apply(e.encode(), r.s.cfg.ElectionTimeout), batch: batch, sent: time.Now()}
-	}
-}
-
-func (r *reign) refuseRest() {
-	for {
-		select {
-		case p := <-r.proposals:
-			p.land(leasefsm.Result{Err: unavailable("propose", errReignOver)})
-		default:
-			return
-		}
-	}
-}
-
-// land tells proposers what became of their commands.
-func (r *reign) land() {
-	defer close(r.landed)
-	for f := range r.flights {
-		results, err := resultsOf(f.future)
-		r.s.metrics.committed(time.Since(f.sent), len(f.batch), err)
-		for i, p := range f.batch {
-			if err != nil {
-				p.land(leasefsm.Result{Err: unavailable("commit", err)})
-				continue
-			}
-			p.land(results[i])
-		}
-		if err != nil {
-			r.s.kick()
-		}
 	}
 }
 

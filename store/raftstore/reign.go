@@ -27,9 +27,7 @@ type reign struct {
 	rounds    *rounds
 	life      context.Context
 	end       context.CancelFunc
-	proposals chan proposal
-	flights   chan flight
-	landed    chan struct{} // closed when nothing lands any more
+	proposals proposals
 	owned     sync.WaitGroup
 
 	// Guarded by s.mu.
@@ -120,9 +118,6 @@ func (s *Store) beginReign(term uint64) {
 func (s *Store) reignIn(term uint64) {
 	r := &reign{
 		s: s, term: term,
-		proposals: make(chan proposal, maxBatch),
-		flights:   make(chan flight, maxAhead),
-		landed:    make(chan struct{}),
 		deadlines: leasefsm.NewDeadlines(),
 		endings:   map[string]chan struct{}{},
 		asked:     map[baton.LeaseID]time.Duration{},
@@ -150,8 +145,6 @@ func (s *Store) reignIn(term uint64) {
 	s.changed = make(chan struct{})
 	s.mu.Unlock()
 
-	r.owned.Go(r.batch)
-	r.owned.Go(r.land)
 	s.log.Info("leads the cluster", "raft_term", term, "leases", leases)
 }
 
@@ -174,6 +167,7 @@ func (r *reign) over() {
 	s.mu.Unlock()
 	r.end()
 	r.line.Close()
+	r.refuseRest()
 	r.owned.Wait()
 	r.rounds.close()
 	s.log.Info("no longer leads the cluster", "raft_term", r.term)
@@ -267,7 +261,7 @@ func (r *reign) lapse(now time.Duration) {
 // expire proposes the end of one that has lapsed, until raft takes it: while
 // leadership of the cluster is being handed on, it does not.
 func (r *reign) expire(over leasefsm.Lapsed, settle func(error)) {
-	r.propose(r.life, leasefsm.Expire{Group: over.Group, Term: over.Term, Stamp: stamp()}, func(err error) {
+	r.propose(leasefsm.Expire{Group: over.Group, Term: over.Term, Stamp: stamp()}, func(err error) {
 		if !neverAppended(err) || r.life.Err() != nil {
 			settle(err)
 			return

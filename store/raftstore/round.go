@@ -78,23 +78,23 @@ func (r *rounds) confirm(ctx context.Context) error {
 // is nobody to ask. It reports false if there are others.
 func (r *rounds) alone() (bool, error) {
 	config, err := r.cluster.configuration()
-	if err != nil {
-		return false, nil // the round itself will tell
-	}
-	voters := 0
-	me := false
-	for _, server := range config.Servers {
-		if server.Suffrage == raft.Voter {
-			voters++
-			me = me || server.ID == r.cluster.id()
-		}
-	}
-	if voters != 1 || !me {
+	if err != nil || !isOnlyVoter(config, r.cluster.id()) {
 		return false, nil
 	}
 	err = r.unchanged(config)
 	r.count(0, 1, err)
 	return true, err
+}
+
+func isOnlyVoter(config raft.Configuration, id raft.ServerID) bool {
+	voters, found := 0, false
+	for _, server := range config.Servers {
+		if server.Suffrage == raft.Voter {
+			voters++
+			found = found || server.ID == id
+		}
+	}
+	return voters == 1 && found
 }
 
 // close waits for the last round. There are no more after it.

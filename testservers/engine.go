@@ -36,10 +36,11 @@ type engine interface {
 
 // engines are the kinds of server there are, by name.
 var engines = map[string]func() engine{
-	"consul":   func() engine { return &consul{} },
-	"etcd":     func() engine { return &etcd{} },
-	"postgres": func() engine { return &postgres{} },
-	"redis":    func() engine { return &redis{} },
+	"consul":    func() engine { return &consul{} },
+	"etcd":      func() engine { return &etcd{} },
+	"postgres":  func() engine { return &postgres{} },
+	"redis":     func() engine { return &redis{} },
+	"zookeeper": func() engine { return &zookeeper{} },
 }
 
 // heavyKinds take many minutes to build on a new machine. They are obtained

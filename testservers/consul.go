@@ -37,26 +37,29 @@ func (c *consul) Init(_ context.Context, dir string) (err error) {
 }
 
 // Command starts a server that keeps its data on disk, unlike Consul's own
-// development mode, and leads as soon as such a server may.
+// development mode, and leads as soon as such a server may. Settings come last:
+// Consul merges what is given twice, field by field.
 func (c *consul) Command(dir string, port int, settings map[string]string) []string {
-	all := map[string]string{
-		"server":               "true",
-		"bootstrap_expect":     "1",
-		"data_dir":             fmt.Sprintf("%q", filepath.Join(dir, "data")),
-		"node_name":            `"alone"`,
-		"bind_addr":            `"127.0.0.1"`,
-		"client_addr":          `"127.0.0.1"`,
-		"ports":                fmt.Sprintf("{ http = %d, server = %d, serf_lan = %d, serf_wan = -1, dns = -1, grpc = -1, grpc_tls = -1 }", port, c.rpc, c.serf),
-		"performance":          `{ raft_multiplier = 1, leave_drain_time = "1ms" }`,
-		"connect":              "{ enabled = false }",
-		"peering":              "{ enabled = false }",
-		"disable_update_check": "true",
-		"log_level":            `"warn"`,
-	}
-	maps.Copy(all, settings)
 	argv := []string{filepath.Join(dir, "consul")}
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		argv = append(argv, "-hcl", name+" = "+all[name])
+	for _, fragment := range []string{
+		"server = true",
+		"bootstrap_expect = 1",
+		fmt.Sprintf("data_dir = %q", filepath.Join(dir, "data")),
+		`node_name = "alone"`,
+		`bind_addr = "127.0.0.1"`,
+		`client_addr = "127.0.0.1"`,
+		fmt.Sprintf("ports { http = %d, server = %d, serf_lan = %d, serf_wan = -1, dns = -1, grpc = -1, grpc_tls = -1 }", port, c.rpc, c.serf),
+		`performance { raft_multiplier = 1, leave_drain_time = "1ms" }`,
+		"limits { http_max_conns_per_client = 10000 }", // all of a test's clients have one address
+		"connect { enabled = false }",
+		"peering { enabled = false }",
+		"disable_update_check = true",
+		`log_level = "warn"`,
+	} {
+		argv = append(argv, "-hcl", fragment)
+	}
+	for _, name := range slices.Sorted(maps.Keys(settings)) {
+		argv = append(argv, "-hcl", name+" = "+settings[name])
 	}
 	return argv
 }

@@ -1,0 +1,216 @@
+package consulstore
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+
+	"baton"
+)
+
+// Config says where Consul is. Address is required.
+type Config struct {
+	// Address is that of an agent, "host:8500". The agent finds the servers.
+	Address string
+	// TLS encrypts the connections, and authenticates them if it has certificates.
+	TLS *tls.Config
+	// Token is for a Consul with access control. If it is empty, what
+	// CONSUL_HTTP_TOKEN or CONSUL_HTTP_TOKEN_FILE say is used, as Consul's own command does.
+	Token string
+	// Datacenter is where the leases are; that of the agent if empty.
+	Datacenter string
+	// Prefix is put before all keys; "baton" if empty. Stores with different
+	// prefixes know nothing of each other, provided that none is the start of another.
+	Prefix string
+	// Node is the catalog node that the sessions belong to; "baton" if empty. It
+	// is registered if it is missing, and stands for no machine, so that no
+	// machine takes leases along when it leaves Consul.
+	Node string
+	// Timeout bounds every call that does not wait by its nature; 5 seconds if 0.
+	Timeout time.Duration
+	// Clock measures what is left of a lease; baton.SystemClock if nil.
+	Clock baton.Clock
+	// Transport carries the requests instead of one made from TLS.
+	Transport http.RoundTripper
+}
+
+// DefaultPrefix and DefaultNode are used unless Config says otherwise.
+const (
+	DefaultPrefix = "baton"
+	DefaultNode   = "baton"
+)
+
+const defaultTimeout = 5 * time.Second
+
+var guarantees = baton.Guarantees{
+	Store:   "consul",
+	MinTTL:  10 * time.Second,
+	MaxTTL:  baton.MaxTTL,
+	TTLStep: time.Second,
+	// Consul ends a session after twice its TTL. This is for the longest lease.
+	ExpiryLag:      baton.MaxTTL,
+	Time:           baton.TimeMonotonic,
+	QuorumRenewals: true,
+	DurableTerms:   true,
+	FailoverTerms:  true,
+	DeletionTerms:  true,
+	Waiting:        baton.WaitLine,
+	Transfers:      true,
+	Caveats: []string{
+		"a lease that nobody renews opens the group after twice its TTL, and two TTLs after Consul has changed its leader",
+		"a read may be out of date when a server of Consul was frozen and does not know yet that another one leads",
+		"who destroys Consul sessions, or deregisters the node that they belong to, opens groups whose leaders still work",
+		"a Consul that is restored from a snapshot repeats terms unless the floor key is raised above all of them first",
+	},
+}
+
+// Store implements baton.Store, Line, Ender, Historian and Registry.
+type Store struct {
+	consul  *api.Client
+	keys    keys
+	node    string
+	clock   baton.Clock
+	timeout time.Duration
+	close   func()
+
+	blocking chan struct{} // holds one for each request that Consul holds open
+
+	life context.Context // ends with Close
+	end  context.CancelFunc
+
+	mu         sync.Mutex
+	closed     bool
+	registered bool             // the node was seen to
+	identity   string           // what the id key says; empty until it was read
+	sights     map[string]sight // by group
+	chores     sync.WaitGroup   // goroutines that outlive the call that started them
+}
+
+var (
+	_ baton.Store     = (*Store)(nil)
+	_ baton.Line      = (*Store)(nil)
+	_ baton.Ender     = (*Store)(nil)
+	_ baton.Historian = (*Store)(nil)
+	_ baton.Registry  = (*Store)(nil)
+)
+
+// New makes a store. It asks Consul which version it is and whether the token
+// may read, and waits for the answers no longer than the timeout.
+func New(ctx context.Context, cfg Config) (*Store, error) {
+	switch {
+	case cfg.Address == "":
+		return nil, &baton.InvalidArgumentError{Field: "Address", Value: "", Want: "the address of a Consul agent"}
+	case cfg.Timeout < 0:
+		return nil, &baton.InvalidArgumentError{Field: "Timeout", Value: cfg.Timeout, Want: "0 or more"}
+	case cfg.Timeout == 0:
+		cfg.Timeout = defaultTimeout
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = baton.SystemClock()
+	}
+	s := &Store{
+		keys: keys(orDefault(strings.Trim(cfg.Prefix, "/"), DefaultPrefix)), node: orDefault(cfg.Node, DefaultNode),
+		clock: cfg.Clock, timeout: cfg.Timeout,
+		blocking: make(chan struct{}, maxBlocking), sights: map[string]sight{},
+	}
+	if err := s.connect(cfg); err != nil {
+		return nil, fmt.Errorf("open consul store: %w", err)
+	}
+	s.life, s.end = context.WithCancel(context.Background())
+	if err := s.survey(ctx); err != nil {
+		_ = s.Close() // which does not fail
+		return nil, err
+	}
+	return s, nil
+}
+
+func orDefault(value, otherwise string) string {
+	if value == "" {
+		return otherwise
+	}
+	return value
+}
+
+func (s *Store) connect(cfg Config) (err error) {
+	scheme := "http"
+	if cfg.TLS != nil {
+		scheme = "https"
+	}
+	carrier := cfg.Transport
+	s.close = func() {}
+	if carrier == nil {
+		own := &http.Transport{
+			DialContext:         (&net.Dialer{Timeout: cfg.Timeout / 2}).DialContext,
+			TLSClientConfig:     cfg.TLS,
+			TLSHandshakeTimeout: cfg.Timeout / 2,
+			ForceAttemptHTTP2:   true,
+			MaxIdleConnsPerHost: 2 * maxBlocking,
+			IdleConnTimeout:     time.Minute,
+		}
+		carrier, s.close = own, own.CloseIdleConnections
+	}
+	s.consul, err = api.NewClient(&api.Config{
+		Address: cfg.Address, Scheme: scheme, Token: cfg.Token, Datacenter: cfg.Datacenter,
+		HttpClient: &http.Client{Transport: refusals{carrier}},
+	})
+	return err
+}
+
+// Guarantees says what Consul can promise.
+func (s *Store) Guarantees() baton.Guarantees {
+	g := guarantees
+	g.Caveats = slices.Clone(g.Caveats)
+	return g
+}
+
+// Close ends watches and waits. Leases stay as they are; a place in line is
+// kept for as long as it would be if the process had died.
+func (s *Store) Close() error {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.end()
+	s.chores.Wait()
+	s.close()
+	return nil
+}
+
+// keys is the prefix, and knows what lies below it. Ids have no slash in them.
+//
+//	leases/GROUP              who leads, or who led last: JSON; locked by the holder's session
+//	past/GROUP/NN             a ring of the terms that ended: JSON
+//	line/GROUP/NODE/INSTANCE  one who waits, locked by a session of its own that takes it along
+//	terms/GROUP               the last term; kept apart, so that who removes a record does not reset it
+//	policies/GROUP            what is registered: JSON
+//	floor                     the term that new groups start above
+//	id                        tells these keys from those of all other stores
+type keys string
+
+func (k keys) lease(group string) string  { return string(k) + "/leases/" + group }
+func (k keys) past(group string) string   { return string(k) + "/past/" + group + "/" }
+func (k keys) line(group string) string   { return string(k) + "/line/" + group + "/" }
+func (k keys) term(group string) string   { return string(k) + "/terms/" + group }
+func (k keys) terms() string              { return string(k) + "/terms/" }
+func (k keys) policy(group string) string { return string(k) + "/policies/" + group }
+func (k keys) policies() string           { return string(k) + "/policies/" }
+func (k keys) floor() string              { return string(k) + "/floor" }
+func (k keys) id() string                 { return string(k) + "/id" }
+
+// nothing is never written. To delete it is a write that changes nothing.
+func (k keys) nothing() string { return string(k) + "/nothing" }
+
+func (k keys) slot(group string, n int) string {
+	return fmt.Sprintf("%s%02d", k.past(group), n)
+}
+
+func (k keys) place(group string, c baton.Candidate) string {
+	return k.line(group) + c.NodeID + "/" + c.InstanceID
+}

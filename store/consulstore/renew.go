@@ -1,0 +1,96 @@
+package consulstore
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"baton"
+)
+
+// errNotLeader is said by those who have only read so far; notLeader makes an
+// answer of it.
+var errNotLeader = errors.New("this leadership does not stand")
+
+// Renew lets exactly this leadership last for its whole TTL from now, whatever
+// less was asked for, unless it is being ended.
+func (s *Store) Renew(ctx context.Context, id baton.LeaseID, extend time.Duration) (baton.Lease, error) {
+	if err := id.Validate(); err != nil {
+		return baton.Lease{}, err
+	}
+	if err := guarantees.ValidateExtend(extend); err != nil {
+		return baton.Lease{}, err
+	}
+	bounded, cancel := s.begin(ctx, s.timeout)
+	defer cancel()
+	failed := errBusy
+	for bounded.Err() == nil {
+		st, err := s.load(bounded, id.Group, with{})
+		if err != nil {
+			return baton.Lease{}, s.fail(ctx, "renew", err)
+		}
+		var lease baton.Lease
+		var done bool
+		if !st.leads(id) {
+			if done, err = s.current(bounded, st); done {
+				err = s.notLeader(st, id)
+			}
+		} else if h := st.record.Holder; extend > h.ttl() {
+			return baton.Lease{}, &baton.InvalidTTLError{Field: "extend", TTL: extend, Min: time.Millisecond, Max: h.ttl()}
+		} else {
+			lease, done, err = s.renew(bounded, st)
+		}
+		if done || refused(err) {
+			return lease, s.fail(ctx, "renew", err)
+		}
+		if err != nil {
+			failed = err
+		}
+		_ = pause(bounded, retryPause) // once more, with what is there now, as long as there is time
+	}
+	return baton.Lease{}, s.fail(ctx, "renew", failed)
+}
+
+// renew gives the leadership that stands in st a whole TTL, by a new session that
+// takes the lock over from the old one.
+//
+// A session is made by an entry of Consul's log, and whoever leads Consul counts
+// its time from that entry or from when it began to lead, if that is later. So no
+// leader, present or future, ends it earlier than its TTL after this store has
+// asked for it. That the record is locked by it is another entry. Once that is
+// known, the promise holds.
+//
+// The lock always moves to a session that is younger: it was made after the old
+// one was read, and the transaction fails if another has come between.
+func (s *Store) renew(ctx context.Context, st *state) (lease baton.Lease, renewed bool, err error) {
+	h := st.record.Holder
+	if h.Ending != nil {
+		renewed, err = s.current(ctx, st)
+		if !renewed {
+			return baton.Lease{}, false, err
+		}
+		return s.forHolder(st), true, nil
+	}
+	value, err := json.Marshal(st.record)
+	if err != nil {
+		return baton.Lease{}, false, err
+	}
+	sent := s.clock.Now() // the session cannot begin before
+	session, err := s.newSession(ctx, "baton lease "+st.group, h.TTL, release)
+	if err != nil {
+		return baton.Lease{}, false, err
+	}
+	key := s.keys.lease(st.group)
+	_, renewed, err = s.commit(ctx,
+		unchanged(key, st.index), unlock(key, st.session, value), lock(key, session, value))
+	switch {
+	case renewed:
+		s.destroy(st.session)
+		lease = st.lease()
+		lease.Remaining = s.promised(st.group, session, lease.TTL, sent)
+	case err == nil || refused(err):
+		s.destroy(session) // of any other error the renewal may come yet
+	}
+	return lease, renewed, err
+}

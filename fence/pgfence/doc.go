@@ -10,7 +10,7 @@
 //	}
 //	_, err = tx.Exec(ctx, "insert into invoices ...")
 //
-// or [Ledger.Write], which does the same without an extra round trip, or
+// or [Ledger.Write], where the check travels with the first statement, or
 // [Ledger.SendBatch], which does everything in one. [SQLLedger] and [AdmitSQL]
 // are for database/sql.
 //

@@ -110,9 +110,8 @@ func (c Config) call(ctx context.Context, resource string, claim fence.Claim) ([
 const (
 	admitSQL = `select baton_fence_admit($1, $2, $3, $4, $5, $6)`
 
-	// lockSQL is the first half of what baton_fence_admit does, as a plain
-	// statement, which costs less. Under READ COMMITTED the next statement
-	// takes its snapshot when the lock is held, and can read the record.
+	// lockSQL is the first half of what baton_fence_admit does, in a
+	// transaction whose settings are the caller's.
 	lockSQL = `select pg_advisory_xact_lock_shared(baton_fence_key($1)),
 		set_config('idle_in_transaction_session_timeout', case
 			when current_setting('idle_in_transaction_session_timeout') = '0'
@@ -127,13 +126,6 @@ const (
 	// lookSQL finds the record if it is as the token wants it.
 	lookSQL = `select 1 from fenced_resource where name = $1 and "group" = $2 and max_token = $3 and instance = $4`
 
-	// checkSQL does so, or else leaves it to baton_fence_admit to judge.
-	checkSQL = `select case
-			when r.name is not null and current_setting('transaction_isolation') = 'read committed' then null
-			else baton_fence_admit($1, $2, $3, $4, 0, $5) end
-		from (values ($1)) v(name)
-		left join fenced_resource r on r.name = v.name and r."group" = $2 and r.max_token = $3 and r.instance = $4`
-
 	adoptSQL = `select baton_fence_adopt($1, $2, $3, $4, $5)`
 	readSQL  = `select r."group", r.max_token, r.instance, coalesce(s.last_seq, 0)
 		from fenced_resource r left join sequence s using (name) where r.name = $1`
@@ -146,40 +138,6 @@ func (c Config) quick(claim fence.Claim) bool {
 	return !ordered && c.Isolation <= sql.LevelReadCommitted
 }
 
-// sender is a connection or a transaction.
-type sender interface {
-	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-}
-
-// admit sends the check behind what is queued in b, usually in one round trip.
-func (c Config) admit(ctx context.Context, s sender, b *pgx.Batch, args []any, claim fence.Claim) error {
-	if !c.quick(claim) {
-		b.Queue(admitSQL, args...)
-		return s.SendBatch(ctx, b).Close()
-	}
-	var (
-		isolation string
-		found     bool
-	)
-	b.Queue(lockSQL, args[0], args[5]).QueryRow(func(row pgx.Row) error {
-		return row.Scan(nil, nil, nil, &isolation)
-	})
-	b.Queue(lookSQL, args[:4]...).Query(func(rows pgx.Rows) error {
-		found = rows.Next()
-		rows.Close()
-		return rows.Err()
-	})
-	if err := s.SendBatch(ctx, b).Close(); err != nil {
-		return err
-	}
-	if found && isolation == "read committed" {
-		return nil
-	}
-	_, err := s.Exec(ctx, admitSQL, args...)
-	return err
-}
-
 // Admit lets the caller's transaction write to the resource, or aborts it. Call
 // it before anything else in the transaction, and not inside a savepoint.
 func Admit(ctx context.Context, tx pgx.Tx, resource string, c fence.Claim) error {
@@ -188,10 +146,36 @@ func Admit(ctx context.Context, tx pgx.Tx, resource string, c fence.Claim) error
 	if err != nil {
 		return err
 	}
-	if err := cfg.admit(ctx, tx, new(pgx.Batch), args, c); err != nil {
+	if err := cfg.admit(ctx, tx, args, c); err != nil {
 		return fence.Report(ctx, aborted("admit", resource, c, err))
 	}
 	return nil
+}
+
+func (c Config) admit(ctx context.Context, tx pgx.Tx, args []any, claim fence.Claim) error {
+	if c.quick(claim) {
+		var (
+			isolation string
+			found     bool
+		)
+		b := new(pgx.Batch)
+		b.Queue(lockSQL, args[0], args[5]).QueryRow(func(row pgx.Row) error {
+			return row.Scan(nil, nil, nil, &isolation)
+		})
+		b.Queue(lookSQL, args[:4]...).Query(func(rows pgx.Rows) error {
+			found = rows.Next()
+			rows.Close()
+			return rows.Err()
+		})
+		if err := tx.SendBatch(ctx, b).Close(); err != nil {
+			return err
+		}
+		if found && isolation == "read committed" {
+			return nil
+		}
+	}
+	_, err := tx.Exec(ctx, admitSQL, args...)
+	return err
 }
 
 // Migrate installs Schema in the first schema of the search_path.
@@ -260,61 +244,6 @@ func adoption(resource string, c fence.Claim, err error) error {
 	return fmt.Errorf("adopt resource %q for %v: %w", resource, c.Token(), err)
 }
 
-// Tx is what the effect of a write can do in its transaction: all that
-// pgx.Tx can, but end it.
-type Tx interface {
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-	SendBatch(ctx context.Context, b *pgx.Batch) pgx.BatchResults
-	CopyFrom(ctx context.Context, table pgx.Identifier, columns []string, rows pgx.CopyFromSource) (int64, error)
-}
-
-// Write runs effect in a transaction that was let in to the resource, and
-// commits it. The check travels with the BEGIN, so it costs no round trip.
-// When effect fails, or the server refuses to commit, the error is a
-// *fence.AbortedError; when the commit got no answer, the outcome is unknown.
-func (l *Ledger) Write(ctx context.Context, resource string, c fence.Claim, effect func(ctx context.Context, tx Tx) error) error {
-	args, err := l.cfg.call(ctx, resource, c)
-	if err != nil {
-		return err
-	}
-	conn, err := l.pool.Acquire(ctx)
-	if err != nil {
-		return aborted("write", resource, c, err)
-	}
-	defer conn.Release()
-	defer rollback(conn) // also if effect panics
-	begin := new(pgx.Batch)
-	begin.Queue(l.begin)
-	if err := l.cfg.admit(ctx, conn, begin, args, c); err != nil {
-		return fence.Report(ctx, aborted("admit", resource, c, err))
-	}
-	if err := effect(ctx, conn.Conn()); err != nil {
-		return aborted("write", resource, c, err)
-	}
-	tag, err := conn.Exec(ctx, "commit")
-	if err == nil && tag.String() == "ROLLBACK" {
-		err = pgx.ErrTxCommitRollback
-	}
-	if err != nil {
-		return committed(resource, c, err)
-	}
-	return nil
-}
-
-// rollback ends a transaction that was not committed, so that the pool can go on
-// using the connection. If that fails, the pool drops it.
-func rollback(conn *pgxpool.Conn) {
-	const within = time.Second
-	if conn.Conn().IsClosed() || conn.Conn().PgConn().TxStatus() == 'I' {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), within)
-	defer cancel()
-	_, _ = conn.Exec(ctx, "rollback")
-}
-
 // SendBatch sends the check and the batch in one round trip, as one
 // transaction with the database's isolation level: all of it lands, or nothing.
 // The batch must not begin or end transactions itself. Results go to the
@@ -324,15 +253,32 @@ func (l *Ledger) SendBatch(ctx context.Context, resource string, c fence.Claim, 
 	if err != nil {
 		return err
 	}
-	whole := new(pgx.Batch)
-	if l.cfg.quick(c) {
-		whole.Queue(lockSQL, args[0], args[5])
-		whole.Queue(checkSQL, args[0], args[1], args[2], args[3], args[5])
-	} else {
-		whole.Queue(admitSQL, args...)
+	conn, err := l.pool.Acquire(ctx)
+	if err != nil {
+		return aborted("write", resource, c, err)
 	}
-	whole.QueuedQueries = append(whole.QueuedQueries, b.QueuedQueries...)
-	if err := l.pool.SendBatch(ctx, whole).Close(); err != nil {
+	defer conn.Release()
+	send := func(whole *pgx.Batch) error {
+		enqueue(whole, b)
+		return conn.SendBatch(ctx, whole).Close()
+	}
+	settled := false
+	if l.cfg.quick(c) {
+		whole := new(pgx.Batch)
+		if _, err := (check{l.cfg, args, c}).queue(ctx, conn.Conn(), whole); err != nil {
+			return aborted("write", resource, c, err)
+		}
+		// A division by zero after this is the batch's own.
+		whole.QueuedQueries[whole.Len()-1].Exec(func(pgconn.CommandTag) error { settled = true; return nil })
+		err = send(whole)
+		settled = settled || !unsettled(err)
+	}
+	if !settled {
+		whole := new(pgx.Batch)
+		whole.Queue(admitSQL, args...)
+		err = send(whole)
+	}
+	if err != nil {
 		return fence.Report(ctx, committed(resource, c, err))
 	}
 	return nil

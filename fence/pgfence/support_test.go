@@ -136,7 +136,12 @@ type viaWrite struct {
 func (s viaWrite) Append(ctx context.Context, resource string, c fence.Claim, value string, between func()) error {
 	return retry(func() error {
 		return s.Write(ctx, resource, c, func(ctx context.Context, tx pgfence.Tx) error {
-			call(between)
+			if between != nil { // what is between check and write comes after a first statement
+				if _, err := tx.Exec(ctx, "select $1::int", 1); err != nil {
+					return err
+				}
+				between()
+			}
 			_, err := tx.Exec(ctx, insertSQL, row(resource, c, value)...)
 			return err
 		})

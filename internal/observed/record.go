@@ -140,6 +140,10 @@ func (r Record) over(reason baton.Reason, e *Ending, by string, now int64) Recor
 	return r
 }
 
+// Expire is the record after its leadership has run out and others, who do not
+// write records, have taken the group since.
+func (r Record) Expire(now int64) Record { return r.over(baton.Expired, nil, "", now) }
+
 // Forget is the record of a vacant group after its deletion.
 func (r Record) Forget() Record {
 	return Record{Term: r.Term, Ended: r.Ended, Forgotten: r.Ended, Deleted: true}

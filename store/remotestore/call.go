@@ -29,6 +29,8 @@ const (
 
 var errClosed = errors.New("the client is closed")
 
+const typeStream = "text/event-stream"
+
 // Values of headers that all requests share, as nobody may change a request that is sent.
 var (
 	userAgent = []string{"baton-go"}

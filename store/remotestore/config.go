@@ -81,7 +81,7 @@ func (c Config) withDefaults() (Config, error) {
 		c.Logger = slog.Default()
 	}
 	if c.Transport == nil {
-		c.Transport = newTransport(c.TLS)
+		c.Transport = newDirect(newTransport(c.TLS))
 	}
 	return c, nil
 }

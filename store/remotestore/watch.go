@@ -188,12 +188,12 @@ func (w *watch) connect(ctx context.Context) (*server, *http.Response, error) {
 		// The request runs under the stream's context, and until it has begun under the try's too.
 		req, cancel := context.WithCancelCause(ctx)
 		unhook := context.AfterFunc(try, func() { cancel(context.Cause(try)) })
-		resp, err := w.c.send(req, srv, k, nil, "text/event-stream")
+		resp, err := w.c.send(req, srv, k, nil, typeStream)
 		if err != nil {
 			cancel(nil)
 			return err
 		}
-		if isSuccess(resp.StatusCode) && hasType(resp, "text/event-stream") {
+		if isSuccess(resp.StatusCode) && hasType(resp, typeStream) {
 			if !unhook() { // too late after all
 				_ = resp.Body.Close()
 				return &failure{server: srv.base, err: context.Cause(try)}

@@ -15,6 +15,8 @@ import (
 type Command interface {
 	// apply changes r or, when the Result has an error, leaves it as it is.
 	apply(r *Record) Result
+	// about is the group that it is about; "" if it is about none.
+	about() string
 	kind() kind
 	appendTo(b []byte) []byte
 }
@@ -90,7 +92,17 @@ type RaiseFloor struct {
 
 // Apply carries out one command. The same commands in the same order make the
 // same record, whoever applies them and whenever.
-func (r *Record) Apply(c Command) Result { return c.apply(r) }
+func (r *Record) Apply(c Command) Result {
+	if len(r.copies) == 0 {
+		return c.apply(r)
+	}
+	r.preserve(c.about())
+	result := c.apply(r)
+	if g := r.groups[c.about()]; g != nil {
+		g.changed = r.gen
+	}
+	return result
+}
 
 func (c Acquire) apply(r *Record) Result {
 	if err := require("group", c.Group, "node_id", c.Candidate.NodeID, "instance_id", c.Candidate.InstanceID); err != nil {
@@ -112,6 +124,7 @@ func (c Acquire) apply(r *Record) Result {
 		g = &group{}
 		r.groups[c.Group] = g
 	}
+	r.held++
 	g.grant(holder{
 		term:       last + 1,
 		nodeID:     c.Candidate.NodeID,
@@ -214,6 +227,7 @@ func (c End) apply(r *Record) Result {
 
 func (r *Record) end(id string, reason baton.Reason, note, successor string, stamp int64) Result {
 	g := r.groups[id]
+	r.held--
 	g.end(reason, note, successor, max(0, stamp))
 	return Result{Lease: r.Get(id), Events: []baton.Event{g.lost(id)}}
 }

@@ -19,6 +19,10 @@ type Record struct {
 	// that was deleted and registered again do not repeat.
 	version uint64
 	groups  map[string]*group
+	held    int // of the groups
+
+	copies []*Copy // those under way
+	gen    uint64  // of the latest copy
 }
 
 // group is what is known of one group, which exists because it is registered,
@@ -33,6 +37,8 @@ type group struct {
 	version uint64
 	policy  baton.Policy
 	allowed []string
+	// changed is the Record.gen in which it was last changed while a copy was under way.
+	changed uint64
 }
 
 type holder struct {
@@ -57,6 +63,9 @@ func NewRecord() *Record {
 
 // Floor is the term that the first grant of an unknown group exceeds.
 func (r *Record) Floor() baton.Term { return r.floor }
+
+// Held is how many groups are held.
+func (r *Record) Held() int { return r.held }
 
 // Get returns the state of a group. Remaining is 0: the record knows no clock.
 func (r *Record) Get(id string) baton.Lease {

@@ -12,14 +12,11 @@ const snapshotVersion = 1
 
 // Snapshot encodes the whole record.
 func (r *Record) Snapshot() []byte {
-	b := []byte{snapshotVersion}
-	b = appendUint(b, uint64(r.floor))
-	b = appendUint(b, r.version)
-	b = appendUint(b, uint64(len(r.groups)))
-	for _, id := range r.ids() {
-		b = r.groups[id].appendTo(b, id)
+	c := r.Copy()
+	defer c.Close()
+	for c.Next(len(r.groups) + 1) {
 	}
-	return b
+	return c.Bytes()
 }
 
 // Hash tells one state of the record from another: replicas that applied the
@@ -87,6 +84,9 @@ func (d *decoder) record() *Record {
 		id, g := d.groupState(r.version)
 		d.check(id > last, "groups out of order at %q", id)
 		r.groups[id], last = g, id
+		if g.holder != nil {
+			r.held++
+		}
 	}
 	return r
 }

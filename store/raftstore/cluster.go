@@ -2,6 +2,7 @@ package raftstore
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -54,11 +55,14 @@ type progress struct {
 
 func (s *Store) progressNow(hash bool) progress {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	p := progress{Applied: s.applied}
-	if hash {
-		p.Hash = fmt.Sprintf("%x", s.record.Hash())
+	if !hash {
+		s.mu.Unlock()
+		return p
 	}
+	c := s.copyRecord()
+	s.mu.Unlock()
+	p.Hash = fmt.Sprintf("%x", sha256.Sum256(c.bytes()))
 	return p
 }
 
@@ -76,9 +80,7 @@ func (s *Store) Status(ctx context.Context) (Status, error) {
 		Served: s.metrics.served.Load(), Forwarded: s.metrics.forwarded.Load(),
 		Rounds: s.metrics.rounds.read(), Commits: s.metrics.commits.read(),
 	}
-	for range s.record.Leases() {
-		st.Leases++
-	}
+	st.Leases = s.record.Held()
 	s.mu.Unlock()
 	if contact := s.raft.LastContact(); !contact.IsZero() && st.State != raft.Leader.String() {
 		st.LastContact = time.Since(contact)

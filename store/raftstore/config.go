@@ -28,7 +28,7 @@ type Config struct {
 	// elect a new one. Default 500ms. It bounds how long the store is
 	// without service when a server dies, and has nothing to do with leases.
 	ElectionTimeout time.Duration
-	// SnapshotEntries is after how many entries the log is compacted. Default 65536.
+	// SnapshotEntries is after how many entries, or KiB of them, the log is compacted. Default 65536.
 	SnapshotEntries uint64
 
 	Clock  baton.Clock

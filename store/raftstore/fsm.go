@@ -44,6 +44,7 @@ func (m machine) Apply(log *raft.Log) any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.advance(log.Index)
+	s.noteUnsaved(len(log.Data))
 	if s.reign != nil && s.reign.term < log.Term {
 		s.reign.outdated = true
 	}
@@ -87,8 +88,7 @@ func (s *Store) advance(index uint64) {
 
 const snapshotVersion = 1
 
-// Snapshot copies the state. It is encoded under the lock: that costs about
-// half a microsecond for each group.
+// Snapshot begins a copy of the state, which takes no time. It is made while the state goes on changing.
 func (m machine) Snapshot() (raft.FSMSnapshot, error) {
 	s := m.s
 	s.mu.Lock()
@@ -97,7 +97,76 @@ func (m machine) Snapshot() (raft.FSMSnapshot, error) {
 	b = binary.AppendUvarint(b, s.applied)
 	b = binary.AppendUvarint(b, uint64(len(s.cluster)))
 	b = append(b, s.cluster...)
-	return snapshot(append(b, s.record.Snapshot()...)), nil
+	s.unsaved = 0
+	return &snapshot{copied: s.copyRecord(), head: b}, nil
+}
+
+// bytesPerEntry is what an entry is taken for where entries are counted: one may hold many commands.
+const bytesPerEntry = 1 << 10
+
+// noteUnsaved asks for a snapshot when that many bytes have been applied since
+// the last one. By itself raft counts entries, and looks every half minute. Called under s.mu.
+func (s *Store) noteUnsaved(n int) {
+	s.unsaved += uint64(n)
+	if s.unsaved < s.cfg.SnapshotEntries*bytesPerEntry {
+		return
+	}
+	select {
+	case s.saves <- struct{}{}:
+	default:
+	}
+}
+
+// save takes the snapshots that are asked for.
+func (s *Store) save() {
+	for {
+		select {
+		case <-s.saves:
+		case <-s.closing.Done():
+			return
+		}
+		s.mu.Lock()
+		due := s.unsaved >= s.cfg.SnapshotEntries*bytesPerEntry
+		s.mu.Unlock()
+		if !due {
+			continue // raft has taken one meanwhile
+		}
+		if err := s.raft.Snapshot().Error(); err != nil {
+			s.log.Warn("no snapshot was taken", "err", err)
+			s.mu.Lock()
+			s.unsaved = 0 // not again at once
+			s.mu.Unlock()
+		}
+	}
+}
+
+// copied is a copy of the record that is being made, a little at a time.
+type copied struct {
+	s    *Store
+	copy *leasefsm.Copy
+}
+
+// copyRecord begins a copy. Called under s.mu.
+func (s *Store) copyRecord() copied { return copied{s, s.record.Copy()} }
+
+// copyStep is how many groups are encoded under the lock at a time: some 100 us.
+const copyStep = 128
+
+// bytes makes the copy.
+func (c copied) bytes() []byte {
+	for more := true; more; {
+		c.s.mu.Lock()
+		more = c.copy.Next(copyStep)
+		c.s.mu.Unlock()
+	}
+	c.close()
+	return c.copy.Bytes()
+}
+
+func (c copied) close() {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	c.copy.Close()
 }
 
 // Restore replaces the state.
@@ -122,7 +191,7 @@ func (m machine) Restore(from io.ReadCloser) error {
 	s := m.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.record, s.cluster = record, cluster
+	s.record, s.cluster, s.unsaved = record, cluster, 0
 	if s.reign != nil {
 		s.reign.outdated = true
 	}
@@ -131,16 +200,22 @@ func (m machine) Restore(from io.ReadCloser) error {
 	return nil
 }
 
-type snapshot []byte
+// snapshot is the state on its way to the disk.
+type snapshot struct {
+	copied
+	head []byte
+}
 
-func (b snapshot) Persist(sink raft.SnapshotSink) error {
-	if _, err := sink.Write(b); err != nil {
-		return errors.Join(fmt.Errorf("write snapshot: %w", err), sink.Cancel())
+func (n *snapshot) Persist(sink raft.SnapshotSink) error {
+	for _, b := range [][]byte{n.head, n.bytes()} {
+		if _, err := sink.Write(b); err != nil {
+			return errors.Join(fmt.Errorf("write snapshot: %w", err), sink.Cancel())
+		}
 	}
 	return sink.Close()
 }
 
-func (snapshot) Release() {}
+func (n *snapshot) Release() { n.close() }
 
 // follow keeps deadlines and line in step with the record.
 func (r *reign) follow(e baton.Event, lease baton.Lease) {

@@ -53,6 +53,7 @@ type Store struct {
 	metrics   *metrics
 	feed      *feed.Feed
 	kicks     chan struct{}
+	saves     chan struct{} // there is enough for a snapshot
 
 	closing  context.Context
 	close    context.CancelFunc
@@ -64,6 +65,7 @@ type Store struct {
 	cluster  string        // the name of the cluster; empty before its first entry
 	applied  uint64        // index of the last entry applied here
 	written  uint64        // registrations that were changed through this server are in the state from here on
+	unsaved  uint64        // bytes in entries that were applied since the last snapshot was begun
 	progress chan struct{} // closed when applied moves
 	reign    *reign        // nil unless this server leads the cluster and is ready to
 	changed  chan struct{} // closed when reign changes
@@ -106,6 +108,7 @@ func start(cfg Config, p parts) (*Store, error) {
 		peers: p.peers, admission: p.admission, metrics: newMetrics(),
 		feed:   feed.New(feed.Config{Store: "no cluster yet"}),
 		kicks:  make(chan struct{}, 1),
+		saves:  make(chan struct{}, 1),
 		record: leasefsm.NewRecord(), progress: make(chan struct{}), changed: make(chan struct{}),
 	}
 	s.closing, s.close = context.WithCancel(context.Background())
@@ -122,6 +125,7 @@ func start(cfg Config, p parts) (*Store, error) {
 	}
 	s.raft = r
 	s.owned.Go(s.watchRaft)
+	s.owned.Go(s.save)
 	return s, nil
 }
 

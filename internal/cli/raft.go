@@ -16,6 +16,7 @@ import (
 
 // openRaft starts this server's part of the cluster, or the whole of it.
 func openRaft(ctx context.Context, f serverFlags, log *slog.Logger) (baton.Store, error) {
+	spareCollector()
 	cluster, err := raftstore.ParseCluster(f.cluster)
 	if err != nil {
 		return nil, usagef("--%w", err)

@@ -36,17 +36,18 @@ type engine interface {
 
 // engines are the kinds of server there are, by name.
 var engines = map[string]func() engine{
-	"consul":    func() engine { return &consul{} },
-	"etcd":      func() engine { return &etcd{} },
-	"postgres":  func() engine { return &postgres{} },
-	"redis":     func() engine { return &redis{} },
-	"zookeeper": func() engine { return &zookeeper{} },
+	"consul":     func() engine { return &consul{} },
+	"etcd":       func() engine { return &etcd{} },
+	"kubernetes": func() engine { return &kubernetes{} },
+	"postgres":   func() engine { return &postgres{} },
+	"redis":      func() engine { return &redis{} },
+	"zookeeper":  func() engine { return &zookeeper{} },
 }
 
 // heavyKinds take many minutes to build on a new machine. They are obtained
 // only when they are named, and used by tests only where BATON_TEST_HEAVY=true:
 // internal/testserver keeps the same list.
-var heavyKinds = []string{"consul"}
+var heavyKinds = []string{"consul", "kubernetes"}
 
 func isHeavy(kind string) bool { return slices.Contains(heavyKinds, kind) }
 

@@ -8,7 +8,7 @@ import (
 
 // heavy kinds take many minutes to build on a new machine. The command in
 // testservers/ keeps the same list.
-var heavy = []Kind{Consul}
+var heavy = []Kind{Consul, Kubernetes}
 
 // skipHeavy ends a test that wants a heavy server in a run that is not meant
 // for such. `make test` is not, in CI too; `make test-heavy` is.

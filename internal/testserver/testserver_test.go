@@ -24,10 +24,11 @@ var greetings = map[testserver.Kind]struct {
 	say  string
 	hear byte
 }{
-	testserver.Postgres: {"\x00\x00\x00\x08\x04\xd2\x16\x2f", 'N'}, // may we speak TLS? no
-	testserver.Redis:    {"PING\r\n", '-'},                         // not without a password
-	testserver.Consul:   {"GET /v1/status/leader HTTP/1.0\r\n\r\n", 'H'},
-	testserver.Etcd:     {"GET /version HTTP/1.0\r\n\r\n", 'H'}, // HTTP/1.0 200 OK
+	testserver.Postgres:   {"\x00\x00\x00\x08\x04\xd2\x16\x2f", 'N'}, // may we speak TLS? no
+	testserver.Redis:      {"PING\r\n", '-'},                         // not without a password
+	testserver.Consul:     {"GET /v1/status/leader HTTP/1.0\r\n\r\n", 'H'},
+	testserver.Kubernetes: {"GET / HTTP/1.0\r\n\r\n", 'H'},        // a server of HTTPS says so in HTTP
+	testserver.Etcd:       {"GET /version HTTP/1.0\r\n\r\n", 'H'}, // HTTP/1.0 200 OK
 }
 
 func dial(t *testing.T, address string) net.Conn {

@@ -82,10 +82,13 @@ func (s schema) install(ctx context.Context, pool *pgxpool.Pool) error {
 func (s schema) check(ctx context.Context, q interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }) (there bool, err error) {
-	table := s.in("baton.store")
-	if err := q.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", table).Scan(&there); !there || err != nil {
+	// Looked up in the catalogue: what to_regclass finds may be older than the transaction.
+	err = q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_catalog.pg_class c JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
+		WHERE n.nspname = $1 AND c.relname = 'store')`, string(s)).Scan(&there)
+	if !there || err != nil {
 		return false, err
 	}
+	table := s.in("baton.store")
 	var version int
 	switch err := q.QueryRow(ctx, "SELECT version FROM "+table).Scan(&version); {
 	case err != nil:

@@ -1,0 +1,97 @@
+package pgstore_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"baton"
+)
+
+// A holder that died before it could hand over does not keep the successor that
+// it was told of from going first.
+func TestSuccessorIsCalledFirstWhenTheEndingLeaseRunsOut(t *testing.T) {
+	t.Parallel()
+	o := newOne(t)
+	l := o.lead("g", "a", 2*time.Second)
+	called := o.queue("g", "first", "heir")
+	if err := o.End(t.Context(), "g", l.Term, baton.Ending{Reason: baton.Transferred, Successor: "node-heir"}); err != nil {
+		t.Fatal(err)
+	}
+	if who := within(t, "somebody called", called); who != "heir" {
+		t.Errorf("%s is called first: want the successor", who)
+	}
+}
+
+// Nobody was there to write down that the lease ran out, and the first in line
+// is dead. The second is called a second later, and then the group is open to it.
+func TestADeadWaiterCostsOneTurnAfterAnExpiry(t *testing.T) {
+	t.Parallel()
+	o := newOne(t)
+	o.lead("g", "a", 2*time.Second)
+	ctx, die := context.WithCancel(t.Context())
+	dead := make(chan error)
+	go func() { dead <- o.Await(ctx, "g", candidate("dead")) }()
+	eventually(t, "the first in line", func() bool { return ask[int](o, `SELECT count(*) FROM baton.place`) == 1 })
+	called := o.queue("g", "second")
+	die()
+	<-dead
+	within(t, "the second called", called)
+	if _, err := o.Acquire(t.Context(), "g", candidate("second"), time.Minute); err != nil {
+		t.Errorf("acquire by the one that was called: %v", err)
+	}
+}
+
+// Hints are nothing but hints: a group that opened without one, and one that
+// opened while nobody could hear, are found all the same.
+func TestWithoutHints(t *testing.T) {
+	t.Parallel()
+	t.Run("none was given", func(t *testing.T) {
+		t.Parallel()
+		o := newOne(t)
+		o.lead("g", "a", baton.MaxTTL)
+		called := o.queue("g", "next")
+		o.exec(`UPDATE baton.lease SET ends = clock_timestamp() WHERE grp = 'g'`)
+		within(t, "the next one called", called)
+	})
+	t.Run("nobody heard", func(t *testing.T) {
+		t.Parallel()
+		o := newOne(t)
+		l := o.lead("g", "a", baton.MaxTTL)
+		called := o.queue("g", "next")
+		eventually(t, "the listener cut off", func() bool {
+			return ask[int](o, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' || $1 || '%'`, o.schema) > 0
+		})
+		o.release(l)
+		within(t, "the next one called", called)
+		eventually(t, "another listener", func() bool {
+			return ask[int](o, `SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' || $1 || '%'`, o.schema) == 1
+		})
+	})
+}
+
+// One vacancy calls one of many, in as many processes: the others do not even
+// ask, unless the one that was called does not come.
+func TestOneVacancyCallsOne(t *testing.T) {
+	t.Parallel()
+	o := newOne(t)
+	l := o.lead("g", "a", baton.MaxTTL)
+	var called []<-chan string
+	const many = 10
+	for i := range many {
+		other := &one{Store: open(t, o.config()), t: t, raw: o.raw, url: o.url, schema: o.schema}
+		called = append(called, other.queue("g", fmt.Sprint("w-", i)))
+	}
+	o.release(l)
+	within(t, "the first called", called[0])
+	if _, err := o.Acquire(t.Context(), "g", candidate("w-0"), baton.MaxTTL); err != nil {
+		t.Fatal(err)
+	}
+	rest(t.Context(), 1500*time.Millisecond)
+	for i, c := range called[1:] {
+		if len(c) > 0 {
+			t.Errorf("number %d was called as well", i+1)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 
 	"baton"
@@ -15,7 +16,10 @@ import (
 	"baton/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	logging.Disable() // the client says on stderr how often it could not connect
+	goleak.VerifyTestMain(m)
+}
 
 // prefixes counts, so that each check has one of its own.
 var prefixes atomic.Int64

@@ -1,0 +1,83 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"baton"
+	"baton/store/redisstore"
+)
+
+// counting counts the scripts that are sent.
+type counting struct {
+	badLuck
+	scripts atomic.Int64
+}
+
+func (c *counting) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if strings.HasPrefix(strings.ToLower(cmd.Name()), "eval") {
+			c.scripts.Add(1)
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// A vacancy wakes the first in line, and nobody else asks Redis anything.
+func TestAVacancyWakesOne(t *testing.T) {
+	t.Parallel()
+	_, rdb, _ := one(t)
+	count := &counting{}
+	rdb.AddHook(count)
+	prefix := freshPrefix()
+	s := open(t, redisstore.Config{Client: rdb, Prefix: prefix})
+	const waiting = 50
+	for try := range 10 {
+		group := fmt.Sprint("g-", try)
+		held := lead(t, s, group, "i-0", time.Minute)
+		ctx, cancel := context.WithCancel(t.Context())
+		called := make(chan baton.Candidate, waiting)
+		var waiters sync.WaitGroup
+		for n := range waiting {
+			c := baton.Candidate{NodeID: fmt.Sprint("node-", n), InstanceID: "i"}
+			waiters.Go(func() {
+				if s.Await(ctx, group, c) == nil {
+					called <- c
+				}
+			})
+		}
+		eventually(t, "all of them to wait", func() bool {
+			return rdb.ZCard(t.Context(), prefix+":{"+group+"}:line").Val() == waiting
+		})
+		// Who has just begun to wait looks twice, for what it did not hear.
+		eventually(t, "a moment in which nobody asks", func() bool {
+			before := count.scripts.Load()
+			<-time.After(100 * time.Millisecond)
+			return count.scripts.Load() == before
+		})
+		before, vacant := count.scripts.Load(), time.Now()
+		release(t, s, held)
+		first := <-called
+		if _, err := s.Acquire(t.Context(), group, first, time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		asked, took := count.scripts.Load()-before, time.Since(vacant)
+		cancel()
+		waiters.Wait()
+		if took > 100*time.Millisecond {
+			continue // signs of life are among what was counted
+		}
+		if asked > 10 {
+			t.Errorf("%d requests for one handover, with %d in line", asked, waiting)
+		}
+		return
+	}
+	t.Fatal("held up ten times in a row: nothing can be said")
+}

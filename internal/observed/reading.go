@@ -42,6 +42,27 @@ func (l *Leases) look(ctx context.Context, group string) (sight, error) {
 	return l.view(ctx, group)
 }
 
+// glance is look for those who wait. What it shows may be old, which is no
+// harm: a beat was written before it was seen, and who ends a lease names the version.
+func (l *Leases) glance(ctx context.Context, group string) (sight, error) {
+	cheap, ok := l.register.(Peeker)
+	if !ok {
+		return l.look(ctx, group)
+	}
+	bounded, cancel := context.WithTimeoutCause(ctx, l.timeout, errTimeout)
+	defer cancel()
+	asked := l.clock.Now()
+	snap, err := cheap.Peek(bounded, group)
+	if err != nil {
+		return sight{}, err
+	}
+	now := l.sights.see(group, snap, asked)
+	if now.lapsed(l.clock.Now()) {
+		return l.look(ctx, group)
+	}
+	return now, nil
+}
+
 // History returns the last terms of a group, oldest first.
 func (l *Leases) History(ctx context.Context, group string) ([]baton.PastTerm, error) {
 	if err := baton.ValidateID("group", group); err != nil {
@@ -94,12 +115,25 @@ func (l *Leases) past(ctx context.Context, group string) (sight, map[uint64]Past
 // it is what an observer does while nobody asks. A lease that runs out it ends.
 func (l *Leases) Vacancy(ctx context.Context, group string, c baton.Candidate) (Record, error) {
 	for {
-		now, err := l.look(ctx, group)
+		now, err := l.glance(ctx, group)
 		if err != nil {
 			return Record{}, err
 		}
 		if r := now.snap.Record; r.Holder == nil || r.heldBy(c) {
 			return r, nil
+		}
+		if err := l.pass(ctx, group, now); err != nil {
+			return Record{}, err
+		}
+	}
+}
+
+// Held waits until the group is held.
+func (l *Leases) Held(ctx context.Context, group string) (Record, error) {
+	for {
+		now, err := l.glance(ctx, group)
+		if err != nil || now.snap.Record.Holder != nil {
+			return now.snap.Record, err
 		}
 		if err := l.pass(ctx, group, now); err != nil {
 			return Record{}, err

@@ -49,3 +49,10 @@ type Register interface {
 	// Past returns what is kept of the leaderships that ended, in any order.
 	Past(ctx context.Context, group string) ([]Past, error)
 }
+
+// Peeker is a register that can be read more cheaply by those who only wait
+// for something to happen.
+type Peeker interface {
+	// Peek is Read, but what it returns may be older than the call.
+	Peek(ctx context.Context, group string) (Snapshot, error)
+}

@@ -148,6 +148,15 @@ func (r *remote) Read(ctx context.Context, group string) (Snapshot, error) {
 	return <-answers, nil
 }
 
+// Peek is of a state that may be as old as the network is slow.
+func (r *remote) Peek(ctx context.Context, group string) (Snapshot, error) {
+	s, err := r.memory.Read(ctx, group)
+	if lost := r.travel(ctx, func() {}); lost != nil {
+		return Snapshot{}, lost
+	}
+	return s, err
+}
+
 func (r *remote) Swap(ctx context.Context, group string, old Snapshot, next Record) (Snapshot, error) {
 	answers := make(chan func() (Snapshot, error), 2)
 	lost := r.travel(ctx, func() {

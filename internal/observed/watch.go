@@ -64,8 +64,14 @@ func (w *watch) run(ctx context.Context, after baton.Cursor) error {
 		if err = w.l.pass(ctx, w.group, now); err != nil {
 			break
 		}
-		if now, err = w.l.look(ctx, w.group); err != nil {
+		if now, err = w.l.glance(ctx, w.group); err != nil {
 			break
+		}
+		if r := now.snap.Record; r.position() < w.at || r.position() == w.at && r.leader() != w.leader {
+			// What was told is not taken back on the word of an old state.
+			if now, err = w.l.look(ctx, w.group); err != nil {
+				break
+			}
 		}
 		err = w.follow(ctx, now)
 	}

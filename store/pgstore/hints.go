@@ -24,7 +24,7 @@ func (h hint) calls(c baton.Candidate) bool {
 	return h.open && h.node == c.NodeID && h.instance == c.InstanceID
 }
 
-// parseHint reads what the function hint of the database wrote. Ids have no space in them.
+// parseHint reads what the function of that name in the database wrote. Ids have no space in them.
 func parseHint(text string) (group string, h hint, ok bool) {
 	words := strings.Split(text, " ")
 	switch {

@@ -85,10 +85,12 @@ func (s *Store) Acquire(ctx context.Context, group string, c baton.Candidate, tt
 	lease := a.lease()
 	switch a.outcome {
 	case "granted":
+		s.announcer.tell(group)
 		return lease, nil
 	case "held":
 		return baton.Lease{}, &baton.HeldError{Lease: lease, RetryAfter: lease.Remaining}
 	case "turn":
+		s.announcer.tell(group) // it may have been this request that wrote an expiry down
 		return baton.Lease{}, &baton.HeldError{Lease: lease, RetryAfter: micros(a.wait)}
 	case "ended":
 		return baton.Lease{}, &baton.ConflictError{
@@ -130,8 +132,12 @@ func (s *Store) Release(ctx context.Context, id baton.LeaseID) error {
 	}
 	a, err := s.call(ctx, "release", id.Group, `SELECT * FROM baton.release($1, $2, $3, $4)`,
 		id.Group, id.NodeID, id.InstanceID, id.Term)
-	if err != nil || a.outcome == "done" {
+	switch {
+	case err != nil:
 		return err
+	case a.outcome == "done":
+		s.tellBefore(ctx, id.Group)
+		return nil
 	}
 	return a.refusal("release", id)
 }
@@ -147,8 +153,11 @@ func (s *Store) End(ctx context.Context, group string, term baton.Term, e baton.
 	a, err := s.call(ctx, "end", group, `SELECT * FROM baton.end_term($1, $2, $3, $4, $5, $6)`,
 		group, min(term, baton.MaxTerm+1), string(e.Reason), orNull(storable(e.Note)), orNull(e.Successor), e.Immediate)
 	switch {
-	case err != nil || a.outcome == "done":
+	case err != nil:
 		return err
+	case a.outcome == "done":
+		s.tellBefore(ctx, group)
+		return nil
 	case a.outcome == "not in line":
 		return &baton.ConflictError{
 			Reason:  baton.ConflictNotInLine,

@@ -76,6 +76,7 @@ type Store struct {
 	calls      *pgxpool.Pool
 	waits      *pgxpool.Pool // of those who wait or watch, so that they cannot keep a renewal from a connection
 	hints      *hints
+	announcer  *announcer
 	timeout    time.Duration
 	guarantees baton.Guarantees
 	id         string // of what is in the schema
@@ -125,6 +126,7 @@ func (cfg Config) open(ctx context.Context) (*Store, error) {
 		return nil, err
 	}
 	s.hints = newHints(pools.listener, s.schema.channel(), s.timeout)
+	s.announcer = newAnnouncer(life, s.announce)
 	if err := s.greet(ctx); err != nil {
 		_ = s.Close()
 		return nil, err
@@ -196,6 +198,7 @@ func (s *Store) Close() error {
 	s.once.Do(func() {
 		s.end() // which also cuts the connections, so that nothing below waits for a server
 		s.hints.close()
+		s.announcer.wait()
 		s.waits.Close()
 		s.calls.Close()
 	})

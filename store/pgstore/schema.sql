@@ -128,23 +128,29 @@ LANGUAGE sql STABLE AS $$
       FROM (SELECT node, instance, row_number() OVER (ORDER BY node IS NOT DISTINCT FROM heir DESC, number) AS n FROM baton.line(g, heir, at)) AS l
 $$;
 
--- Tells those who wait or watch, and is nothing but a hint. When a group has
--- opened it names the one whose turn it is.
-CREATE FUNCTION baton.hint(l baton.lease, at timestamptz) RETURNS void
+-- Tells those who wait or watch how groups are now, and is nothing but a hint.
+-- Of one that is open it names whose turn it is. It is called behind what it
+-- tells of, in a transaction of its own: one that notifies keeps all others that do so from
+-- committing until it is on disk, and this one has nothing to put there.
+CREATE FUNCTION baton.hint(groups text[]) RETURNS void
 LANGUAGE plpgsql AS $$
 DECLARE
+    at timestamptz := baton.clock();
+    l     baton.lease;
     first baton.place;
 BEGIN
-    IF l.node IS NULL THEN
-        SELECT * INTO first FROM baton.line(l.grp, l.successor, at) LIMIT 1;
-        PERFORM pg_notify('baton.hints', concat_ws(' ', 'open', l.grp, first.node, first.instance));
-    ELSE
-        PERFORM pg_notify('baton.hints', concat_ws(' ', 'led', l.grp));
-    END IF;
+    FOR l IN SELECT * FROM baton.lease WHERE grp = ANY (groups) LOOP
+        IF l.ends > at THEN
+            PERFORM pg_notify('baton.hints', 'led ' || l.grp);
+        ELSE
+            SELECT * INTO first FROM baton.line(l.grp, coalesce(l.ending_successor, l.successor), at) LIMIT 1;
+            PERFORM pg_notify('baton.hints', concat_ws(' ', 'open', l.grp, first.node, first.instance));
+        END IF;
+    END LOOP;
 END $$;
 
 -- Ends the leadership in l, whose row is locked.
-CREATE FUNCTION baton.over(l baton.lease, reason text, note text, heir text, stopped timestamptz, at timestamptz) RETURNS baton.lease
+CREATE FUNCTION baton.over(l baton.lease, reason text, note text, heir text, stopped timestamptz) RETURNS baton.lease
 LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO baton.past_term AS p (grp, slot, term, node, instance, metadata, elected, ended, gap_us, reason, note)
@@ -156,7 +162,6 @@ BEGIN
         ending_reason = NULL, ending_note = NULL, ending_successor = NULL,
         last_node = l.node, last_instance = l.instance, last_ended = greatest(stopped, l.elected), last_reason = over.reason, successor = heir
      WHERE grp = l.grp RETURNING * INTO l;
-    PERFORM baton.hint(l, at);
     RETURN l;
 END $$;
 
@@ -193,7 +198,7 @@ CREATE FUNCTION baton.settle(l baton.lease, at timestamptz) RETURNS baton.lease
 LANGUAGE plpgsql AS $$
 BEGIN
     IF l.ends <= at THEN
-        RETURN baton.over(l, 'EXPIRED', l.ending_note, l.ending_successor, l.ends, at);
+        RETURN baton.over(l, 'EXPIRED', l.ending_note, l.ending_successor, l.ends);
     END IF;
     IF l.ends > at + l.ttl_us * interval '1 microsecond' THEN
         UPDATE baton.lease SET ends = at + l.ttl_us * interval '1 microsecond' WHERE grp = l.grp RETURNING * INTO l;
@@ -258,7 +263,6 @@ BEGIN
      WHERE grp = g RETURNING * INTO l;
     DELETE FROM baton.place p
      WHERE p.grp = g AND (p.node = its_node AND p.instance = its_instance OR NOT baton.fresh(p.seen, at));
-    PERFORM baton.hint(l, at);
     RETURN baton.tell('granted', l, at);
 END $$;
 
@@ -287,7 +291,7 @@ BEGIN
     at := baton.clock();
     l := baton.settle(l, at);
     IF l.node = its_node AND l.instance = its_instance AND l.term = its_term THEN
-        l := baton.over(l, coalesce(l.ending_reason, 'RESIGNED'), l.ending_note, l.ending_successor, at, at);
+        l := baton.over(l, coalesce(l.ending_reason, 'RESIGNED'), l.ending_note, l.ending_successor, at);
         RETURN baton.tell('done', l, at);
     END IF;
     RETURN baton.tell('not leader', l, at);
@@ -307,7 +311,7 @@ BEGIN
     ELSIF heir IS NOT NULL AND NOT EXISTS (SELECT FROM baton.line(g, heir, at) p WHERE p.node = heir) THEN
         RETURN baton.tell('not in line', l, at);
     ELSIF immediate THEN
-        l := baton.over(l, why, with_note, heir, at, at);
+        l := baton.over(l, why, with_note, heir, at);
     ELSE
         UPDATE baton.lease SET ending_reason = why, ending_note = with_note, ending_successor = heir
          WHERE grp = g RETURNING * INTO l;

@@ -120,6 +120,7 @@ func (s *Store) settled(ctx context.Context, pool *pgxpool.Pool, group string, f
 		}); err != nil {
 			return nil, err
 		}
+		s.announcer.tell(group)
 	}
 }
 

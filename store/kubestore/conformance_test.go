@@ -1,0 +1,43 @@
+package kubestore_test
+
+import (
+	"context"
+	"testing"
+
+	"baton"
+	"baton/internal/testserver"
+	"baton/store/kubestore"
+	"baton/storetest"
+)
+
+// harness gives every check a namespace of its own.
+func harness(t *testing.T, s *testserver.Server, restart func()) storetest.Harness {
+	c := client(t, s)
+	return storetest.Harness{Start: func(check storetest.T) storetest.Backing {
+		namespace := freshNamespace(t, c)
+		return storetest.Backing{
+			Open: func() baton.Store {
+				store, err := kubestore.Open(context.Background(), s.URL+"?namespace="+namespace)
+				if err != nil {
+					check.Fatalf("open: %v", err)
+				}
+				return store
+			},
+			Restart: restart,
+		}
+	}}
+}
+
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	s := testserver.Start(t, testserver.Kubernetes)
+	storetest.Run(t, harness(t, s, func() {
+		s.Kill(t)
+		s.Restart(t)
+	}))
+}
+
+func TestConformanceBehindAFaultyNetwork(t *testing.T) {
+	t.Parallel()
+	storetest.RunFaulty(t, harness(t, testserver.Shared(t, testserver.Kubernetes), nil), 1, 2)
+}

@@ -28,23 +28,70 @@ func goCommand(t *testing.T, args ...string) []byte {
 	return out
 }
 
-func TestImportsPointOneWay(t *testing.T) {
-	list := json.NewDecoder(bytes.NewReader(goCommand(t, "list", "-json=ImportPath,Imports,TestImports,XTestImports,Deps", "./...")))
+func list(t *testing.T, pattern string) []pkg {
+	t.Helper()
+	out := json.NewDecoder(bytes.NewReader(goCommand(t, "list", "-json=ImportPath,Imports,TestImports,XTestImports,Deps", pattern)))
 	var pkgs []pkg
 	for {
 		var p pkg
-		if err := list.Decode(&p); errors.Is(err, io.EOF) {
-			break
+		if err := out.Decode(&p); errors.Is(err, io.EOF) {
+			return pkgs
 		} else if err != nil {
 			t.Fatal(err)
 		}
 		pkgs = append(pkgs, p)
 	}
+}
+
+func TestImportsPointOneWay(t *testing.T) {
+	pkgs := list(t, "./...")
 	if len(pkgs) < 3 {
 		t.Fatalf("go list told of %d packages only", len(pkgs))
 	}
 	for _, v := range violations(pkgs) {
 		t.Error(v)
+	}
+}
+
+// A program that imports one store links no other, nor the client of another;
+// one that imports all has all. A store that is new is not forgotten.
+func TestStoresAreLinkedOneByOne(t *testing.T) {
+	var stores []pkg
+	linked := map[string]bool{}
+	for _, p := range list(t, "./store/...") {
+		switch {
+		case p.ImportPath == allStores:
+			for _, imported := range p.Imports {
+				linked[imported] = true
+			}
+		case part(p.ImportPath) == p.ImportPath:
+			stores = append(stores, p)
+		}
+	}
+	for _, p := range stores {
+		if want := !slices.Contains(withoutURL, p.ImportPath); linked[p.ImportPath] != want {
+			t.Errorf("%s imports %s: %t, want %t", allStores, p.ImportPath, !want, want)
+		}
+		for _, dep := range p.Deps {
+			if part(dep) != p.ImportPath && strings.HasPrefix(dep, module+"/store/") {
+				t.Errorf("%s links %s", p.ImportPath, dep)
+			}
+		}
+		owned := 0
+		for client, owners := range clients {
+			if !slices.Contains(owners, p.ImportPath) {
+				continue
+			}
+			if slices.ContainsFunc(p.Deps, func(dep string) bool { return under(dep, []string{client}) }) {
+				owned++
+			}
+		}
+		if owned == 0 && !slices.Contains(withoutClient, p.ImportPath) {
+			t.Errorf("no rule names the client of %s, which no other store may link", p.ImportPath)
+		}
+	}
+	if len(stores) < 5 {
+		t.Errorf("go list told of %d stores only", len(stores))
 	}
 }
 

@@ -18,8 +18,19 @@ type pkg struct {
 }
 
 // programs are the insides of commands. They are below internal so that they
-// can be tested and nobody else's, and count as part of cmd.
-var programs = []string{"baton/internal/cli", "baton/internal/fleet"}
+// can be tested and nobody else's, and count as part of cmd. So does the package
+// that links all stores, which is for programs alone.
+var programs = []string{"baton/internal/cli", "baton/internal/fleet", allStores}
+
+// allStores imports every store that is opened by a URL.
+const allStores = "baton/store/all"
+
+// withoutURL are the stores that are not, withoutClient those that need no
+// module but this one.
+var (
+	withoutURL    = []string{"baton/store/memstore", "baton/store/raftstore"}
+	withoutClient = []string{"baton/store/memstore", "baton/store/remotestore"}
+)
 
 // area is the part of the house a package belongs to: the first element of its
 // path below the module, "." for the root package, "" for other modules' packages.

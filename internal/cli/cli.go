@@ -82,7 +82,7 @@ as a variable too: --log-level is $BATON_LOG_LEVEL.`,
 		a.leaderCommand(), a.watchCommand(), a.membersCommand(), a.historyCommand(),
 		a.groupsCommand(), a.groupCommand(),
 		a.campaignCommand(), a.stepDownCommand(), a.transferCommand(),
-		a.clusterCommand(),
+		a.clusterCommand(), a.storesCommand(),
 		a.versionCommand(), exitCodesTopic(),
 	)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {

@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 
@@ -17,8 +16,6 @@ import (
 	"baton"
 	"baton/server"
 	"baton/server/httpapi"
-	"baton/store/etcdstore"
-	"baton/store/memstore"
 	"baton/store/raftstore"
 )
 
@@ -63,7 +60,8 @@ Without authentication it listens on loopback only, unless --insecure is given.`
     --http :7400 --insecure                    # one of three
   baton server --http 127.0.0.1:8400 --explicit-groups --log-format json
   baton server --http :7400 --insecure         # only in a network you trust
-  baton server --store etcd://10.0.0.1:2379,10.0.0.2:2379/baton`,
+  baton server --store etcd://10.0.0.1:2379,10.0.0.2:2379/baton
+  baton server --store postgres://baton@10.0.0.1/app      # several servers may share a store`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			f.peerGiven = c.Flags().Changed("peer")
@@ -75,7 +73,7 @@ Without authentication it listens on loopback only, unless --insecure is given.`
 	}
 	fl := cmd.Flags()
 	fl.StringVar(&f.http, "http", "127.0.0.1:7400", "address to serve HTTP on; port 0 takes a free one")
-	fl.StringVar(&f.store, "store", "raft", "where leases are kept: "+strings.Join(storeNames(), ", "))
+	fl.StringVar(&f.store, "store", "raft", "where leases are kept: raft, memory, or a store of yours, such as redis://host:6379 (see \"baton stores\")")
 	fl.StringVar(&f.data, "data", "./baton-data", "directory of the raft store")
 	fl.StringVar(&f.peer, "peer", "127.0.0.1:7402", "address to listen on for the other servers; if --cluster is given, the one there")
 	fl.StringVar(&f.serverID, "server-id", "s1", "name of this server in its cluster")
@@ -92,57 +90,6 @@ Without authentication it listens on loopback only, unless --insecure is given.`
 	return cmd
 }
 
-// opener opens the store that f.store names.
-type opener func(ctx context.Context, f serverFlags, log *slog.Logger) (baton.Store, error)
-
-// stores are the kinds that --store knows: by their name alone, or, where that
-// shows a URL, by its scheme.
-var stores = []struct {
-	name string
-	open opener
-}{
-	{"raft", openRaft},
-	{"memory", openMemory},
-	{"etcd://host:2379,...", openEtcd},
-	{"etcds://host:2379,...", openEtcd},
-}
-
-func storeNames() []string {
-	var names []string
-	for _, s := range stores {
-		names = append(names, s.name)
-	}
-	return names
-}
-
-func openerOf(address string) (opener, error) {
-	scheme, _, isURL := strings.Cut(address, "://")
-	for _, s := range stores {
-		known, _, wantsURL := strings.Cut(s.name, "://")
-		if scheme == known && isURL == wantsURL {
-			return s.open, nil
-		}
-	}
-	if isURL {
-		address = scheme + "://..." // there may be a password in it
-	}
-	return nil, usagef("--store %q is not known: want one of %s", address, strings.Join(storeNames(), ", "))
-}
-
-// openMemory starts above every term that a run before this one can have
-// granted, as long as the machine's clock was not set back.
-func openMemory(context.Context, serverFlags, *slog.Logger) (baton.Store, error) {
-	return memstore.New(memstore.Config{FirstTerm: baton.Term(time.Now().UnixMilli()) << 10})
-}
-
-func openEtcd(ctx context.Context, f serverFlags, _ *slog.Logger) (baton.Store, error) {
-	s, err := etcdstore.Open(ctx, f.store)
-	if err != nil {
-		return nil, &usageError{err: err}
-	}
-	return s, nil
-}
-
 func (a *app) serve(ctx context.Context, f serverFlags) error {
 	log, err := a.newLogger(f.logFormat, f.logLevel)
 	if err != nil {
@@ -154,8 +101,7 @@ func (a *app) serve(ctx context.Context, f serverFlags) error {
 	if err := checkAddress(ctx, "--http", f.http, f.insecure); err != nil {
 		return err
 	}
-	open, err := openerOf(f.store)
-	if err != nil {
+	if err := checkStore(f.store); err != nil {
 		return err
 	}
 	// Before the store is opened: to wait for the others with a port that cannot be had is in vain.
@@ -164,7 +110,7 @@ func (a *app) serve(ctx context.Context, f serverFlags) error {
 		return usagef("serve HTTP on %s: %w", f.http, err)
 	}
 	door := newDoor(listener, log)
-	store, err := open(ctx, f, log)
+	store, err := openStore(ctx, f, log)
 	if err != nil {
 		return errors.Join(err, door.close())
 	}

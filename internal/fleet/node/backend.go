@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9/logging"
+
 	"baton"
 	"baton/internal/fleet"
-	"baton/store/etcdstore"
+	_ "baton/store/all" // so that openKind knows them
 	"baton/store/remotestore"
 )
 
@@ -23,7 +26,10 @@ var backends = []struct {
 	name string
 	open opener
 }{
-	{"etcd", overStore(openEtcd)},
+	{"etcd", overStore(openKind("etcd"))},
+	{"consul", overStore(openKind("consul"))},
+	{"redis", overStore(openKind("redis"))},
+	{"postgres", overStore(openKind("postgres"))},
 	{"baton", overStore(openBaton)},
 }
 
@@ -99,6 +105,20 @@ func openBaton(ctx context.Context, o options) (baton.Store, error) {
 	return remotestore.New(ctx, cfg)
 }
 
-func openEtcd(ctx context.Context, o options) (baton.Store, error) {
-	return etcdstore.Open(ctx, o.store)
+// openKind opens a store of this kind and no other.
+func openKind(name string) func(ctx context.Context, o options) (baton.Store, error) {
+	return func(ctx context.Context, o options) (baton.Store, error) {
+		scheme, _, _ := strings.Cut(o.store, "://")
+		for _, kind := range baton.StoreKinds() {
+			switch {
+			case kind.Name != name:
+			case slices.Contains(kind.Schemes, scheme):
+				logging.Disable() // Redis' client says on stderr what is logged here
+				return kind.Open(ctx, o.store)
+			default:
+				return nil, &baton.InvalidArgumentError{Field: "-store URL's scheme", Value: scheme, Want: "a URL such as " + kind.Form}
+			}
+		}
+		return nil, &baton.InvalidArgumentError{Field: "-backend", Value: name, Want: "a store that this program has"}
+	}
 }

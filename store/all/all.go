@@ -8,7 +8,9 @@ package all
 import (
 	_ "baton/store/consulstore"
 	_ "baton/store/etcdstore"
+	_ "baton/store/kubestore"
 	_ "baton/store/pgstore"
 	_ "baton/store/redisstore"
 	_ "baton/store/remotestore"
+	_ "baton/store/zkstore"
 )

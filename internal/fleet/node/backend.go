@@ -29,7 +29,9 @@ var backends = []struct {
 	{"etcd", overStore(openKind("etcd"))},
 	{"consul", overStore(openKind("consul"))},
 	{"redis", overStore(openKind("redis"))},
+	{"zookeeper", overStore(openKind("zookeeper"))},
 	{"postgres", overStore(openKind("postgres"))},
+	{"kubernetes", overStore(openKind("kubernetes"))},
 	{"baton", overStore(openBaton)},
 }
 

@@ -23,7 +23,7 @@ func TestOptions(t *testing.T) {
 		{ok, ""},
 		{ok + "-clock-skew=-200ms -renew-interval 1s -election-timeout 500ms -tick 10ms", ""},
 		{"-backend baton", `-node-id is ""`},
-		{ok + "-backend raftish", `-backend is "raftish": want one of etcd, baton`},
+		{ok + "-backend raftish", `-backend is "raftish": want one of `},
 		{"-node-id n1", `-backend is "": want one of`},
 		{ok + "-http 0.0.0.0:7500", "say -insecure if you mean it"},
 		{ok + "-http 0.0.0.0:7500 -insecure", ""},

@@ -53,18 +53,13 @@ func (c *client) path(elements ...string) string {
 
 var folders = []string{"leases", "terms", "past", "line", "policies"}
 
-// observer is told of everything that a connection hears; only tests have one.
-type observer func(zk.Event)
-
-var onEvent observer = func(zk.Event) {}
-
 func connect(ctx context.Context, cfg Config) (*client, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, cfg.Timeout, errTimeout)
 	defer cancel()
 	c := &client{prefix: cfg.Prefix, acl: zk.WorldACL(zk.PermAll), line: &lineOut{most: cfg.Session}}
 	var err error
 	c.conn, c.events, err = zk.Connect(cfg.Servers, cfg.Session,
-		zk.WithDialer(c.line.dial), zk.WithLogger(silent{}), zk.WithLogInfo(false), zk.WithEventCallback(zk.EventCallback(onEvent)))
+		zk.WithDialer(c.line.dial), zk.WithLogger(silent{}), zk.WithLogInfo(false), zk.WithEventCallback(cfg.heard))
 	if err != nil {
 		return nil, unavailable(err)
 	}

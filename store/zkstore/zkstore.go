@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-zookeeper/zk"
+
 	"baton"
 	"baton/internal/observed"
 )
@@ -29,6 +31,8 @@ type Config struct {
 	Session time.Duration
 	// Clock judges leases; baton.SystemClock if nil.
 	Clock baton.Clock
+
+	heard zk.EventCallback // is told of all that the connection hears
 }
 
 const (

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -62,6 +63,7 @@ var guarantees = baton.Guarantees{
 	DurableTerms:   true,
 	FailoverTerms:  true,
 	DeletionTerms:  true,
+	Extends:        true,
 	Waiting:        baton.WaitLine,
 	Transfers:      true,
 	Caveats: []string{
@@ -117,7 +119,7 @@ func New(ctx context.Context, cfg Config) (*Store, error) {
 		cfg.Clock = baton.SystemClock()
 	}
 	s := &Store{
-		keys: keys(orDefault(strings.Trim(cfg.Prefix, "/"), DefaultPrefix)), node: orDefault(cfg.Node, DefaultNode),
+		keys: prefix(cfg.Prefix), node: orDefault(cfg.Node, DefaultNode),
 		clock: cfg.Clock, timeout: cfg.Timeout,
 		blocking: make(chan struct{}, maxBlocking), sights: map[string]sight{},
 	}
@@ -193,6 +195,11 @@ func (s *Store) Close() error {
 //	floor                     the term that new groups start above
 //	id                        tells these keys from those of all other stores
 type keys string
+
+// prefix writes a prefix as it is in a URL, where some of our requests have it.
+func prefix(p string) keys {
+	return keys(orDefault(strings.TrimPrefix(path.Clean("/"+p), "/"), DefaultPrefix))
+}
 
 func (k keys) lease(group string) string  { return string(k) + "/leases/" + group }
 func (k keys) past(group string) string   { return string(k) + "/past/" + group + "/" }

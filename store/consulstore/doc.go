@@ -22,7 +22,6 @@
 //   - TTLs are whole seconds, at least ten, as Consul's sessions are.
 //   - A lease outlives its end by its own TTL, and by another two when Consul
 //     changes its leader. Nobody else is let in meanwhile.
-//   - A renewal does not raise the TTL of a lease.
 //   - A read can be out of date for a moment when a server of Consul was frozen,
 //     replaced as leader, and woke up: it then does not know yet.
 //   - Who destroys sessions, the node that they belong to or the record opens the

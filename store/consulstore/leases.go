@@ -40,7 +40,7 @@ func (s *Store) acquire(ctx context.Context, group string, c baton.Candidate, tt
 		var lease baton.Lease
 		var done bool
 		if st.heldBy(c) {
-			lease, done, err = s.renew(ctx, st)
+			lease, done, err = s.renew(ctx, st, 0)
 		} else if refusal := s.refusal(st, c); refusal != nil {
 			done, err = true, refusal
 			if st.endedLast(c) {
@@ -90,15 +90,14 @@ func (s *Store) refusal(st *state, c baton.Candidate) error {
 
 // grant tries to make c the holder of a group that was seen vacant.
 func (s *Store) grant(ctx context.Context, st *state, c baton.Candidate, ttl time.Duration) (lease baton.Lease, granted bool, err error) {
-	seconds := int64((ttl + time.Second - 1) / time.Second)
 	sent := s.clock.Now() // the session cannot begin before
-	session, err := s.newSession(ctx, "baton lease "+st.group, seconds, release)
+	session, err := s.newSession(ctx, "baton lease "+st.group, seconds(ttl), release)
 	if err != nil {
 		return baton.Lease{}, false, err
 	}
 	h := holder{
 		Term: max(st.last(), st.floor) + 1, Node: c.NodeID, Instance: c.InstanceID, Metadata: c.Metadata,
-		TTL: seconds, Elected: stamp(),
+		TTL: seconds(ttl), Elected: stamp(),
 	}
 	next := st.record.grant(h)
 	value, err := json.Marshal(next)

@@ -120,5 +120,8 @@ func (h *holder) term() baton.PastTerm {
 	}
 }
 
+// seconds rounds up, as Consul has whole ones.
+func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }
+
 // stamp is the wall clock, for the history and for people.
 func stamp() int64 { return time.Now().UnixMilli() }

@@ -14,7 +14,7 @@ import (
 var errNotLeader = errors.New("this leadership does not stand")
 
 // Renew lets exactly this leadership last for its whole TTL from now, whatever
-// less was asked for, unless it is being ended.
+// less was asked for, unless it is being ended. Asking for more raises the TTL.
 func (s *Store) Renew(ctx context.Context, id baton.LeaseID, extend time.Duration) (baton.Lease, error) {
 	if err := id.Validate(); err != nil {
 		return baton.Lease{}, err
@@ -36,10 +36,8 @@ func (s *Store) Renew(ctx context.Context, id baton.LeaseID, extend time.Duratio
 			if done, err = s.current(bounded, st); done {
 				err = s.notLeader(st, id)
 			}
-		} else if h := st.record.Holder; extend > h.ttl() {
-			return baton.Lease{}, &baton.InvalidTTLError{Field: "extend", TTL: extend, Min: time.Millisecond, Max: h.ttl()}
 		} else {
-			lease, done, err = s.renew(bounded, st)
+			lease, done, err = s.renew(bounded, st, extend)
 		}
 		if done || refused(err) {
 			return lease, s.fail(ctx, "renew", err)
@@ -52,8 +50,8 @@ func (s *Store) Renew(ctx context.Context, id baton.LeaseID, extend time.Duratio
 	return baton.Lease{}, s.fail(ctx, "renew", failed)
 }
 
-// renew gives the leadership that stands in st a whole TTL, by a new session that
-// takes the lock over from the old one.
+// renew gives the leadership that stands in st a whole TTL, or what is asked for
+// if that is more, by a new session that takes the lock over from the old one.
 //
 // A session is made by an entry of Consul's log, and whoever leads Consul counts
 // its time from that entry or from when it began to lead, if that is later. So no
@@ -61,18 +59,22 @@ func (s *Store) Renew(ctx context.Context, id baton.LeaseID, extend time.Duratio
 // asked for it. That the record is locked by it is another entry. Once that is
 // known, the promise holds.
 //
-// The lock always moves to a session that is younger: it was made after the old
-// one was read, and the transaction fails if another has come between.
-func (s *Store) renew(ctx context.Context, st *state) (lease baton.Lease, renewed bool, err error) {
-	h := st.record.Holder
-	if h.Ending != nil {
+// The lock always moves to a session that is younger, and its TTL is no shorter:
+// it was made after the old one was read, and the transaction fails if another
+// has come between.
+func (s *Store) renew(ctx context.Context, st *state, extend time.Duration) (lease baton.Lease, renewed bool, err error) {
+	if st.record.Holder.Ending != nil {
 		renewed, err = s.current(ctx, st)
 		if !renewed {
 			return baton.Lease{}, false, err
 		}
 		return s.forHolder(st), true, nil
 	}
-	value, err := json.Marshal(st.record)
+	h := *st.record.Holder
+	h.TTL = max(h.TTL, seconds(extend))
+	next := st.record
+	next.Holder = &h
+	value, err := json.Marshal(next)
 	if err != nil {
 		return baton.Lease{}, false, err
 	}
@@ -87,7 +89,7 @@ func (s *Store) renew(ctx context.Context, st *state) (lease baton.Lease, renewe
 	switch {
 	case renewed:
 		s.destroy(st.session)
-		lease = st.lease()
+		lease = h.lease(st.group)
 		lease.Remaining = s.promised(st.group, session, lease.TTL, sent)
 	case err == nil || refused(err):
 		s.destroy(session) // of any other error the renewal may come yet

@@ -37,6 +37,17 @@ func TestParseURL(t *testing.T) {
 	}
 }
 
+// Consul's HTTP server cleans paths, so a prefix is clean from the start.
+func TestPrefixes(t *testing.T) {
+	for given, want := range map[string]keys{
+		"": "baton", "/": "baton", "a": "a", "/a/b/": "a/b", "a//b/./c": "a/b/c", "../a": "a", "p q": "p q",
+	} {
+		if got := prefix(given); got != want {
+			t.Errorf("%q: got %q, want %q", given, got, want)
+		}
+	}
+}
+
 func TestVersions(t *testing.T) {
 	for version, old := range map[string]bool{
 		"1.22.7": false, "1.14.0": false, "1.14.0-beta1": false, "2.0.0": false, "1.100": false, "1.22.7+ent": false, "dev": false, "": false,

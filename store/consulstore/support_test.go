@@ -1,0 +1,151 @@
+package consulstore_test
+
+import (
+	"fmt"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/consul/api"
+	"go.uber.org/goleak"
+
+	"baton"
+	"baton/internal/testserver"
+	"baton/store/consulstore"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	// patience is far beyond what anything here takes.
+	patience = 3 * time.Minute
+	// ttl is the shortest that there is. Consul lets it last for twice as long.
+	ttl = 10 * time.Second
+)
+
+// eventually polls until ok.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	limit := time.After(patience)
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-limit:
+			t.Fatalf("still not after %v: %s", patience, what)
+		}
+	}
+}
+
+func host(t testing.TB, address string) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return u.Host
+}
+
+var prefixes atomic.Int64
+
+func freshPrefix() string { return fmt.Sprintf("test-%d", prefixes.Add(1)) }
+
+func open(t testing.TB, cfg consulstore.Config) *consulstore.Store {
+	t.Helper()
+	s, err := consulstore.New(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return s
+}
+
+// raw is a client past the proxy, to look and to meddle.
+func raw(t testing.TB, server *testserver.Server, token string) *api.Client {
+	t.Helper()
+	c, err := api.NewClient(&api.Config{Address: host(t, server.Direct), Token: token})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// one is a store on the server that all tests share, with a prefix of its own,
+// and a client to meddle with what it keeps.
+type one struct {
+	*consulstore.Store
+	server *testserver.Server
+	consul *api.Client
+	prefix string
+}
+
+func shared(t *testing.T) *one {
+	t.Helper()
+	server := testserver.Shared(t, testserver.Consul)
+	prefix := freshPrefix()
+	return &one{
+		Store:  open(t, consulstore.Config{Address: host(t, server.URL), Prefix: prefix}),
+		server: server, consul: raw(t, server, ""), prefix: prefix,
+	}
+}
+
+// another is one more store on the same keys, as another process has it.
+func (o *one) another(t *testing.T) *consulstore.Store {
+	t.Helper()
+	return open(t, consulstore.Config{Address: host(t, o.server.URL), Prefix: o.prefix})
+}
+
+// session is what has locked the record of a group, "" if nothing has.
+func (o *one) session(t *testing.T, group string) string {
+	t.Helper()
+	pair, _, err := o.consul.KV().Get(o.prefix+"/leases/"+group, &api.QueryOptions{RequireConsistent: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if pair == nil {
+		return ""
+	}
+	return pair.Session
+}
+
+// sessions are the names of those that Consul has for this group.
+func (o *one) sessions(t *testing.T, group string) (names []string) {
+	t.Helper()
+	all, _, err := o.consul.Session().List(&api.QueryOptions{RequireConsistent: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range all {
+		if strings.HasSuffix(s.Name, " "+group) {
+			names = append(names, s.Name)
+		}
+	}
+	return names
+}
+
+func candidate(instance string) baton.Candidate {
+	return baton.Candidate{NodeID: "node", InstanceID: instance}
+}
+
+func lead(t *testing.T, s baton.Store, group, instance string, ttl time.Duration) baton.Lease {
+	t.Helper()
+	l, err := s.Acquire(t.Context(), group, candidate(instance), ttl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func release(t *testing.T, s baton.Store, l baton.Lease) {
+	t.Helper()
+	if err := s.Release(t.Context(), l.ID()); err != nil {
+		t.Fatal(err)
+	}
+}

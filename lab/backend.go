@@ -2,83 +2,99 @@ package lab
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
-	"slices"
+	"path/filepath"
 	"strings"
-	"sync"
+	"time"
 )
 
-// Backends are what fleets can elect with here.
-var Backends = []string{"baton", "etcd"}
+// Backend is a kind of backend: what a fleet elects with, and what the lab has
+// to know about it.
+type Backend struct {
+	Name string
+	// Peers: the nodes elect among themselves. There is no server, and no lease
+	// with a TTL that could run out at one.
+	Peers bool
+	// Floor is the shortest TTL that it grants; shorter ones are raised to it.
+	Floor time.Duration
+	// Answers is how many answers of its server a renewal waits for.
+	Answers int
+	// Transfers: a leader can name its successor.
+	Transfers bool
+	// Unguarded: two nodes may lead at once without any fault of theirs, because nothing
+	// like a quorum stands behind the election. What keeps the work safe is
+	// the fence alone.
+	Unguarded bool
+	// Flags are for its nodes.
+	Flags []string
 
-// backend is a server that keeps leases, shared by all experiments of a run:
+	start func(ctx context.Context, s starter) (*server, error)
+}
+
+// Backends are what fleets can elect with here.
+var Backends = []Backend{
+	{Name: "baton", Answers: 1, Transfers: true, start: startBaton},
+	{Name: "etcd", Floor: 2 * time.Second, Answers: 3, start: obtained("etcd")},
+}
+
+// BackendNamed finds one.
+func BackendNamed(name string) (Backend, error) {
+	for _, b := range Backends {
+		if b.Name == name {
+			return b, nil
+		}
+	}
+	return Backend{}, fmt.Errorf("backend %q is not known: want some of %s", name, strings.Join(backendNames(), ", "))
+}
+
+func backendNames() []string {
+	var names []string
+	for _, b := range Backends {
+		names = append(names, b.Name)
+	}
+	return names
+}
+
+// server is a backend's server that runs, shared by all experiments of a run:
 // each arm has a group of its own.
-type backend struct {
-	name string
-	// store is its URL, as nodes take it.
+type server struct {
+	// store is its URL, as nodes take it; empty for peers.
 	store string
 	// version says what it is, for the result.
 	version string
 	stop    func() error
 }
 
-func (o *Options) startBackend(ctx context.Context, name, dir string, p programs) (*backend, error) {
-	switch name {
-	case "baton":
-		return startBaton(ctx, dir, p)
-	case "etcd":
-		if o.Etcd != "" {
-			return &backend{name: name, store: o.Etcd, version: "etcd " + etcdVersion(ctx, o.Etcd) + " at " + o.Etcd, stop: func() error { return nil }}, nil
-		}
-		return startEtcd(ctx, dir, o.checkout)
-	}
-	return nil, fmt.Errorf("backend %q is not known: want one of %s", name, strings.Join(Backends, ", "))
+func nothingToStop() error { return nil }
+
+// starter is what a backend's server is started with.
+type starter struct {
+	dir      string // of its own
+	programs programs
+	checkout string
+	stores   map[string]string // URLs of servers that run already
 }
 
-func startBaton(ctx context.Context, dir string, p programs) (*backend, error) {
-	ports, err := freePorts(1)
+func (b Backend) open(ctx context.Context, s starter) (*server, error) {
+	if b.Peers {
+		return &server{version: "no server: the nodes elect among themselves", stop: nothingToStop}, nil
+	}
+	if url := s.stores[b.Name]; url != "" {
+		return &server{store: url, version: fmt.Sprintf("%s at %s", b.Name, hostsOf(url)), stop: nothingToStop}, nil
+	}
+	return b.start(ctx, s)
+}
+
+// startBaton starts one server of a cluster of one, with its leases on disk.
+func startBaton(ctx context.Context, s starter) (*server, error) {
+	ports, err := freePorts(2)
 	if err != nil {
 		return nil, err
 	}
-	address := ports[0]
-	server, line, err := startProcess(ctx, dir, "baton-server", p.path("baton"), "server", "--store", "memory", "--http", address)
+	p, line, err := startProcess(ctx, s.dir, "baton-server", s.programs.path("baton"),
+		"server", "--http", ports[0], "--peer", ports[1], "--data", filepath.Join(s.dir, "data"))
 	if err != nil {
 		return nil, err
 	}
-	return &backend{name: "baton", store: "http://" + address, version: line, stop: server.stop}, nil
-}
-
-// portsMu keeps two arms of one process from choosing the same port.
-var (
-	portsMu   sync.Mutex
-	portsUsed = map[string]bool{}
-)
-
-// freePorts are addresses on loopback that nobody listens at, none of them
-// handed out before.
-func freePorts(n int) ([]string, error) {
-	portsMu.Lock()
-	defer portsMu.Unlock()
-	var (
-		found []string
-		held  []net.Listener
-		err   error
-	)
-	for err == nil && len(found) < n {
-		var l net.Listener
-		if l, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
-			break
-		}
-		held = append(held, l)
-		if a := l.Addr().String(); !portsUsed[a] {
-			portsUsed[a] = true
-			found = append(found, a)
-		}
-	}
-	for _, l := range held {
-		err = errors.Join(err, l.Close())
-	}
-	return slices.Clip(found), err
+	return &server{store: "http://" + ports[0], version: line, stop: p.stop}, nil
 }

@@ -51,7 +51,7 @@ func (r *Record) judge() []Verdict {
 
 // Fenced are the checks that every arm with fencing passes, whatever else goes wrong.
 func Fenced() []Check {
-	return []Check{Audited, Recounted, OneByEffect, AllStaleRefused, NumbersOnce, NothingLost}
+	return []Check{Audited, Recounted, OneByEffect, AllStaleRefused, NumbersOnce, NothingLost, Skewed}
 }
 
 // Audited: the resource's own SQL, with lag() over accepted writes, finds no step down.
@@ -139,25 +139,65 @@ func describe(found []Overlap) string {
 }
 
 // AllStaleRefused: of the writes that came after one of a later leadership none
-// was accepted, and what nodes say was refused the resource has logged, with its token.
+// was accepted; every refusal that a node was told of, the resource has logged,
+// one for one, with its token; and it has logged none that no node can have sent.
 var AllStaleRefused = Check{"100% of stale writes refused", Safety, func(r *Record) (bool, string) {
 	stale := r.Stale()
 	accepted := r.damage().terms
-	var missing int
-	for _, e := range r.Events {
-		logged := slices.ContainsFunc(r.Refused, func(f Refusal) bool {
-			return f.Term == e.Term && f.Resource == e.Resource && strings.HasSuffix(f.Token, "/"+e.Instance)
-		})
-		if e.Type == fleet.WriteRefused && !logged {
-			missing++
+	told, unheard := r.toldOfRefusals()
+	var missing, unsent, nameless int
+	logged := map[refusedWrite]int{}
+	for _, f := range stale {
+		logged[refusedWrite{f.Term, instanceOf(f.Token), f.Resource}]++
+		if f.Token == "" || f.HeldBy == "" {
+			nameless++
 		}
 	}
-	saw := fmt.Sprintf("%d of %d refused", len(stale), int64(len(stale))+accepted)
-	if missing > 0 {
-		saw += fmt.Sprintf("; %d refusals that nodes logged are not in the resource's log", missing)
+	for w, n := range told {
+		missing += max(0, n-logged[w])
 	}
-	return accepted == 0 && missing == 0, saw
+	for w, n := range logged {
+		// A node may have been killed before it heard of one per resource.
+		unsent += max(0, n-told[w]-unheard[w]-1)
+	}
+	saw := fmt.Sprintf("%d of %d refused", len(stale), int64(len(stale))+accepted)
+	for what, n := range map[string]int{
+		"that nodes were told of are not in the resource's log": missing,
+		"are in the resource's log and in no node's":            unsent,
+		"are logged without their token":                        nameless,
+	} {
+		if n > 0 {
+			saw += fmt.Sprintf("; %d refusals %s", n, what)
+		}
+	}
+	return accepted == 0 && missing == 0 && unsent == 0 && nameless == 0, saw
 }}
+
+// refusedWrite is what is known on both sides of a write that was refused.
+type refusedWrite struct {
+	term     baton.Term
+	instance string
+	resource string
+}
+
+// toldOfRefusals counts what nodes say was refused as stale, and what they sent
+// without ever hearing what became of it.
+func (r *Record) toldOfRefusals() (told, unheard map[refusedWrite]int) {
+	told, unheard = map[refusedWrite]int{}, map[refusedWrite]int{}
+	for _, e := range r.Events {
+		w := refusedWrite{e.Term, e.Instance, e.Resource}
+		switch {
+		case e.Type == fleet.WriteRefused && e.Reason == "stale":
+			told[w]++
+		case e.Type == fleet.WriteFailed:
+			// What became of a write is asked by another, which may be refused as well.
+			unheard[w] += 2
+		}
+	}
+	return told, unheard
+}
+
+func instanceOf(token string) string { return token[strings.LastIndex(token, "/")+1:] }
 
 // StaleSent: at least so many stale writes reached the resource and were refused.
 func StaleSent(least int) Check {
@@ -224,7 +264,7 @@ var NothingLost = Check{"everything acknowledged is on record", Safety, func(r *
 	covered := map[int64]baton.Term{}
 	for _, w := range r.Writes {
 		record[written{w.Resource, w.Term, w.Seq}] = true
-		if w.Resource == resources[1] {
+		if w.Resource == sequenceResource {
 			for n := w.Seq - w.Count + 1; n <= w.Seq; n++ {
 				covered[n] = w.Term
 			}
@@ -267,7 +307,7 @@ var NotEarly = Check{"no leader wrote before the lease before its own had ended"
 	var worst float64
 	for _, next := range r.Failovers() {
 		for _, f := range r.Faults {
-			if f.Term != next.From || f.LeaseEnd == 0 || f.Ended != 0 && f.Ended < f.LeaseEnd {
+			if f.Term != next.From || f.LeaseEnd == 0 || graceful(f.Kind) || f.Ended != 0 && f.Ended < f.LeaseEnd {
 				continue
 			}
 			leases++
@@ -306,6 +346,19 @@ func Beyond(limit time.Duration) Check {
 		for _, f := range r.Failovers() {
 			if f.Fault != "" {
 				worst = max(worst, f.BeyondLeaseMS)
+			}
+		}
+		return worst <= millis(int64(limit)), fmt.Sprintf("worst %.0f ms", worst)
+	}}
+}
+
+// Within: the next leader's first write came at most so long after the old one's last.
+func Within(limit time.Duration) Check {
+	return Check{fmt.Sprintf("failover at most %v", limit), Target, func(r *Record) (bool, string) {
+		var worst float64
+		for _, f := range r.Failovers() {
+			if f.Fault != "" {
+				worst = max(worst, f.GapMS)
 			}
 		}
 		return worst <= millis(int64(limit)), fmt.Sprintf("worst %.0f ms", worst)

@@ -15,7 +15,7 @@ const ms = int64(time.Millisecond)
 // goodRecord is a kill and a failover without any fault: n1 leads with term 1
 // until it is killed at 100 ms, n2 with term 2 from 200 ms on.
 func goodRecord() *Record {
-	return &Record{
+	r := &Record{
 		Arm: Arm{TTL: 100 * time.Millisecond}, Began: 1, Ended: 300 * ms,
 		Events: []fleet.Event{
 			{At: 10 * ms, Node: "n1", Type: fleet.Elected, Term: 1, Instance: "i1"},
@@ -26,7 +26,7 @@ func goodRecord() *Record {
 			{At: 290 * ms, Node: "n2", Type: fleet.ActingEnded, Term: 2, Instance: "i2"},
 		},
 		Exits:  []Exit{{Node: "n1", At: 101 * ms, Killed: true}},
-		Faults: []Fault{{Kind: kindKill, Node: "n1", Term: 1, Began: 100 * ms, LeaseEnd: 190 * ms}},
+		Faults: []Fault{{Kind: KindKill, Node: "n1", Term: 1, Began: 100 * ms, LeaseEnd: 190 * ms}},
 		Writes: []Write{
 			{ID: 1, Resource: "ticks", Term: 1, Instance: "i1", Seq: 1, Count: 1, At: 15 * ms},
 			{ID: 2, Resource: "sequence", Term: 1, Instance: "i1", Seq: 3, Count: 3, At: 20 * ms},
@@ -34,8 +34,13 @@ func goodRecord() *Record {
 			{ID: 4, Resource: "sequence", Term: 2, Instance: "i2", Seq: 5, Count: 2, At: 220 * ms},
 		},
 		Audit:   fencedclient.Audit{OK: true, Writes: 4},
+		Skew:    map[string]time.Duration{"n1": -200 * time.Millisecond, "n2": 200 * time.Millisecond},
 		Answers: []Answer{{Sent: 19 * ms, Received: 22 * ms, Token: 1, Seq: 2}, {Sent: 210 * ms, Received: 221 * ms, Token: 2, Seq: 4}},
 	}
+	for i, e := range r.Events {
+		r.Events[i].WallMS = (e.At + int64(r.Skew[e.Node])) / ms
+	}
+	return r
 }
 
 // late is a write of term 1 after those of term 2.
@@ -59,8 +64,27 @@ func TestChecksCanFail(t *testing.T) {
 		{"no end is known", OneByBelief, func(r *Record) { r.Exits = nil }},
 		{"a stale write got in", AllStaleRefused, func(r *Record) { r.Writes = append(r.Writes, late) }},
 		{"a refusal that the resource has not logged", AllStaleRefused, func(r *Record) {
-			r.Events = append(r.Events, fleet.Event{Type: fleet.WriteRefused, Term: 1, Instance: "i1", Resource: "ticks"})
+			r.Events = append(r.Events, fleet.Event{Type: fleet.WriteRefused, Reason: "stale", Term: 1, Instance: "i1", Resource: "ticks"})
 		}},
+		{"one refusal of two that the resource has not logged", AllStaleRefused, func(r *Record) {
+			refused := fleet.Event{Type: fleet.WriteRefused, Reason: "stale", Term: 1, Instance: "i1", Resource: "ticks"}
+			r.Events = append(r.Events, refused, refused)
+			r.Refused = append(r.Refused, Refusal{Reason: "stale", Term: 1, Token: "g/1/i1", HeldBy: "g/2/i2", Resource: "ticks"})
+		}},
+		{"refusals of writes that nobody sent", AllStaleRefused, func(r *Record) {
+			for range 2 { // one may be of a node that was killed before it heard of it
+				r.Refused = append(r.Refused, Refusal{Reason: "stale", Term: 1, Token: "g/1/i1", HeldBy: "g/2/i2", Resource: "ticks"})
+			}
+		}},
+		{"a refusal without its token", AllStaleRefused, func(r *Record) {
+			r.Refused = append(r.Refused, Refusal{Reason: "stale", Term: 1, Resource: "ticks"})
+		}},
+		{"a clock that is right", Skewed, func(r *Record) {
+			for i, e := range r.Events[:3] {
+				r.Events[i].WallMS = e.At / ms
+			}
+		}},
+		{"all clocks are off by the same", Skewed, func(r *Record) { delete(r.Skew, "n2") }},
 		{"a stale write was sent", NoneStale, func(r *Record) { r.Refused = append(r.Refused, Refusal{Reason: "stale"}) }},
 		{"two clients got one number", NumbersOnce, func(r *Record) { r.Answers[1].Seq = 2 }},
 		{"a number lower than one before", NumbersOnce, func(r *Record) { r.Answers[1].Seq = 1 }},
@@ -126,7 +150,7 @@ func TestStaleIsByReason(t *testing.T) {
 func TestBeliefLeavesOutPauses(t *testing.T) {
 	r := goodRecord()
 	r.Exits = nil
-	r.Faults = []Fault{{Kind: kindFreeze, Node: "n1", Term: 1, Began: 100 * ms, Ended: 205 * ms}}
+	r.Faults = []Fault{{Kind: KindFreeze, Node: "n1", Term: 1, Began: 100 * ms, Ended: 205 * ms}}
 	r.Events = append(r.Events, fleet.Event{At: 208 * ms, Node: "n1", Type: fleet.ActingEnded, Term: 1})
 	want := []Interval{{"n1", 1, 10 * ms, 100 * ms}, {"n2", 2, 200 * ms, 290 * ms}, {"n1", 1, 205 * ms, 208 * ms}}
 	if got := r.Belief(); !slices.Equal(got, want) {
@@ -139,7 +163,7 @@ func TestBeliefLeavesOutPauses(t *testing.T) {
 
 func TestFailoverIsByEffect(t *testing.T) {
 	got := goodRecord().Failovers()
-	want := []Failover{{From: 1, To: 2, FromNode: "n1", ToNode: "n2", Fault: kindKill, TTLMS: 100, GapMS: 190, AfterFaultMS: 110, BeyondLeaseMS: 20}}
+	want := []Failover{{From: 1, To: 2, FromNode: "n1", ToNode: "n2", Fault: KindKill, TTLMS: 100, GapMS: 190, AfterFaultMS: 110, BeyondLeaseMS: 20}}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

@@ -12,17 +12,16 @@ import (
 	"baton/internal/fleet"
 )
 
-// load asks a fleet for numbers at a bounded rate.
+// load asks a fleet for numbers, as a Load says.
 //
 // Three of four clients are loyal: they stay with the node that served them last,
 // and wait for it however long it takes, as a client does that has no timeout.
 // They are how a leader that has woken up finds work. The others ask one node
 // after the other and give up soon, so that the next leader has work, too.
 type load struct {
-	http    *http.Client
-	nodes   []string // addresses
-	every   time.Duration
-	clients int
+	http  *http.Client
+	nodes []string      // addresses
+	every time.Duration // between two requests of one client
 
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
@@ -35,14 +34,19 @@ type load struct {
 // roamingTimeout is when a roaming client gives up on a node.
 const roamingTimeout = 300 * time.Millisecond
 
-func startLoad(nodes []string, clients, perSecond int) *load {
+func startLoad(nodes []fleet.Node, of Load) *load {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &load{
-		http:  &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2 * clients}},
-		nodes: nodes, clients: clients, cancel: cancel,
-		every: time.Duration(clients) * time.Second / time.Duration(perSecond),
+		http:   &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2 * of.Clients}},
+		cancel: cancel,
 	}
-	for i := range clients {
+	if of.PerSecond > 0 {
+		l.every = time.Duration(of.Clients) * time.Second / time.Duration(of.PerSecond)
+	}
+	for _, n := range nodes {
+		l.nodes = append(l.nodes, n.HTTP)
+	}
+	for i := range of.Clients {
 		l.wg.Go(func() {
 			if i%4 < 3 {
 				l.loyal(ctx, i)
@@ -57,11 +61,15 @@ func startLoad(nodes []string, clients, perSecond int) *load {
 func (l *load) loyal(ctx context.Context, at int) {
 	var kept []Answer
 	defer func() { l.keep(kept) }()
-	for ctx.Err() == nil {
-		began := time.Now()
+	for due := time.Now(); ctx.Err() == nil; {
 		if a, ok := l.ask(ctx, at); ok {
 			kept = append(kept, a)
-			pause(ctx, l.every-time.Since(began))
+			// A little late is made up for; what a failover cost is not.
+			due = due.Add(l.every)
+			if late := time.Since(due); late > 100*time.Millisecond {
+				due = due.Add(late)
+			}
+			pause(ctx, time.Until(due))
 			continue
 		}
 		at++

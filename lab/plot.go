@@ -15,6 +15,8 @@ import (
 
 // Figure is a drawing with what it shows.
 type Figure struct {
+	// Name is the file's, where it is one of its own.
+	Name    string
 	Caption string
 	SVG     []byte
 }
@@ -162,4 +164,13 @@ func marks(p *plot.Plot, at plotter.XYs) error {
 	s.Shape, s.Color, s.Radius = draw.CrossGlyph{}, Red, vg.Points(4)
 	p.Add(s)
 	return nil
+}
+
+// Palette are the colours of the lines of one figure.
+func Palette(i int) color.Color {
+	all := []color.Color{
+		Blue, Red, Green, color.RGBA{0xe0, 0x8a, 0x1e, 0xff}, color.RGBA{0x8e, 0x5b, 0xc0, 0xff},
+		color.RGBA{0x2b, 0xa7, 0xb5, 0xff}, color.RGBA{0xb0, 0x6a, 0x4c, 0xff}, color.RGBA{0x5b, 0x66, 0x75, 0xff}, color.RGBA{0xd8, 0x5b, 0x9e, 0xff},
+	}
+	return all[i%len(all)]
 }

@@ -28,11 +28,12 @@ const usage = `lab runs experiments on fleets of real processes and checks what 
 
 usage: lab list                   the experiments
        lab run [flags]            runs them, and writes results and a report
-       lab report [--out DIR]     writes report.html and result.json anew
+       lab report [flags]         writes report.html and result.json anew, and what
+                                  --findings names
 
-Run it inside the checkout: it builds the programs it runs, and gets etcd by testservers/.
+Run it inside the checkout: it builds the programs it runs, and gets servers by testservers/.
 A result has the command, the seed and the configuration that made it. Ctrl-C ends
-everything that was started.
+everything that was started; the same command goes on where it was.
 
 Exit status: 0 all checks passed; 1 could not be run; 2 bad usage; 3 a check failed;
 130 interrupted.
@@ -85,8 +86,8 @@ func (e *failedError) Error() string {
 
 // flagValues are the flags of all commands.
 type flagValues struct {
-	profile, only, backend, out, etcd, broken, bin string
-	seed                                           uint64
+	profile, only, backend, out, stores, broken, bin, findings string
+	seed                                                       uint64
 }
 
 func newFlags(v *flagValues) *flag.FlagSet {
@@ -94,11 +95,12 @@ func newFlags(v *flagValues) *flag.FlagSet {
 	flags.SetOutput(io.Discard)
 	flags.StringVar(&v.profile, "profile", "quick", "how much to do: `quick|full`; only full holds runs to targets of speed")
 	flags.StringVar(&v.only, "only", "", "the experiments to run, by number or name, with commas (default all)")
-	flags.StringVar(&v.backend, "backend", strings.Join(Backends, ","), "what the fleets elect with, with commas")
-	flags.Uint64Var(&v.seed, "seed", 0, "what chance decides: clock skews, when faults strike (default drawn, and shown)")
+	flags.StringVar(&v.backend, "backend", strings.Join(backendNames(), ","), "what the fleets elect with, with commas")
+	flags.Uint64Var(&v.seed, "seed", 0, "what chance decides: clock skews, when faults strike (default drawn, and shown; that of a run that was cut off, if there is one)")
 	flags.StringVar(&v.out, "out", "lab-results", "`directory` for results, logs and the report")
-	flags.StringVar(&v.etcd, "etcd", "", "`URL` of an etcd that runs, such as etcd://127.0.0.1:2379 (default starts one)")
+	flags.StringVar(&v.stores, "stores", "", "backends that run already, as `name=URL` with commas, such as etcd=etcd://127.0.0.1:2379 (default starts them)")
 	flags.StringVar(&v.bin, "bin", "", "`directory` with the programs baton, node, fenced and chaos (default builds them)")
+	flags.StringVar(&v.findings, "findings", "", "`page` to put tables and figures into, between its marks, such as docs/findings.md")
 	flags.StringVar(&v.broken, "broken", "", "`receipt`: nodes trust leases from the receipt of answers, without a margin. The checks must fail")
 	return flags
 }
@@ -132,14 +134,21 @@ func runProgram(ctx context.Context, experiments []Experiment, command string, a
 	case "run":
 		return runAll(ctx, experiments, v, stdout, stderr)
 	case "report":
-		return report(experiments, v.out, stdout)
+		return report(experiments, v, stdout)
 	}
 	return &usageError{fmt.Errorf("unknown command %q", command)}
 }
 
 func runAll(ctx context.Context, experiments []Experiment, v flagValues, stdout, stderr io.Writer) error {
-	o := Options{Seed: v.seed, Out: v.out, Etcd: v.etcd, Broken: v.broken, Programs: v.bin, Backends: list(v.backend), Progress: stderr}
+	o := Options{Seed: v.seed, Out: v.out, Stores: map[string]string{}, Broken: v.broken, Programs: v.bin, Backends: list(v.backend), Progress: stderr}
 	var err error
+	for _, pair := range list(v.stores) {
+		name, url, ok := strings.Cut(pair, "=")
+		if !ok {
+			return &usageError{fmt.Errorf("--stores has %q: want name=URL", pair)}
+		}
+		o.Stores[name] = url
+	}
 	if o.Profile, err = ProfileNamed(v.profile); err != nil {
 		return &usageError{err}
 	}
@@ -147,9 +156,12 @@ func runAll(ctx context.Context, experiments []Experiment, v flagValues, stdout,
 		return &usageError{err}
 	}
 	for _, name := range o.Backends {
-		if !slices.Contains(Backends, name) {
-			return &usageError{fmt.Errorf("--backend %q is not known: want some of %s", name, strings.Join(Backends, ", "))}
+		if _, err := BackendNamed(name); err != nil {
+			return &usageError{err}
 		}
+	}
+	if unfinished, ok := UnfinishedSeed(o.Out, o.Profile); ok && o.Seed == 0 {
+		o.Seed = unfinished
 	}
 	if o.Seed == 0 {
 		o.Seed = rand.Uint64N(1 << 32)
@@ -158,11 +170,14 @@ func runAll(ctx context.Context, experiments []Experiment, v flagValues, stdout,
 	if _, err := Run(ctx, o); err != nil {
 		return err
 	}
-	return report(experiments, v.out, stdout)
+	return report(experiments, v, stdout)
 }
 
-func report(experiments []Experiment, dir string, stdout io.Writer) error {
-	s, err := Report(dir, experiments)
+func report(experiments []Experiment, v flagValues, stdout io.Writer) error {
+	s, err := Report(v.out, experiments)
+	if err == nil && v.findings != "" {
+		err = WriteFindings(v.findings, s)
+	}
 	if err != nil {
 		return err
 	}
@@ -176,7 +191,11 @@ func report(experiments []Experiment, dir string, stdout io.Writer) error {
 			_, _ = fmt.Fprintf(stdout, "    %s\n", f)
 		}
 	}
-	_, _ = fmt.Fprintf(stdout, "report: %s\n", filepath.Join(dir, "report.html"))
+	_, _ = fmt.Fprintln(stdout, "what must be shown:")
+	for _, row := range s.Shown {
+		_, _ = fmt.Fprintf(stdout, "    %s (%s): %s: %s\n", row.What, row.Target, row.Measured, row.Met)
+	}
+	_, _ = fmt.Fprintf(stdout, "report: %s\n", filepath.Join(v.out, "report.html"))
 	if !s.OK {
 		return &failedError{s.Failed}
 	}

@@ -9,46 +9,58 @@ import (
 
 // progress shows what runs, how far it is and how long the rest takes.
 type progress struct {
-	w     io.Writer
-	began time.Time
+	w        io.Writer
+	began    time.Time
+	parallel int
 
 	mu      sync.Mutex
-	title   string
 	planned time.Duration // of all, by estimate
 	done    time.Duration // of it
 	spent   time.Duration // in fact, for what is done
-	current time.Time     // when the present part began
 }
 
-func newProgress(w io.Writer, planned time.Duration) *progress {
-	return &progress{w: w, began: time.Now(), planned: planned}
+func newProgress(w io.Writer, planned time.Duration, parallel int) *progress {
+	return &progress{w: w, began: time.Now(), planned: planned, parallel: max(parallel, 1)}
+}
+
+// part is one thing that runs, perhaps beside others.
+type part struct {
+	*progress
+	title string
+	began time.Time
 }
 
 // begin says what comes next.
-func (p *progress) begin(title string) {
-	p.mu.Lock()
-	p.title, p.current = title, time.Now()
-	p.mu.Unlock()
-	p.say("begins")
+func (p *progress) begin(title string) *part {
+	t := &part{progress: p, title: title, began: time.Now()}
+	t.say("begins")
+	return t
 }
 
 // end says that a part is done that was estimated to take this long.
-func (p *progress) end(estimate time.Duration, verdict string) {
+func (t *part) end(estimate time.Duration, verdict string) {
+	t.mu.Lock()
+	t.done += estimate
+	t.spent += time.Since(t.began)
+	t.mu.Unlock()
+	t.say("%s", verdict)
+}
+
+// skip says that a part needs not be done.
+func (p *progress) skip(estimate time.Duration) {
 	p.mu.Lock()
-	p.done += estimate
-	p.spent += time.Since(p.current)
-	p.mu.Unlock()
-	p.say("%s", verdict)
+	defer p.mu.Unlock()
+	p.planned -= estimate
 }
 
 // say shows a line.
-func (p *progress) say(format string, args ...any) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	left := p.planned - p.done
-	if p.done > 0 { // by how it went so far
-		left = time.Duration(float64(left) * float64(p.spent) / float64(p.done))
+func (t *part) say(format string, args ...any) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	left := t.planned - t.done
+	if t.done > 0 { // by how it went so far
+		left = time.Duration(float64(left) * float64(t.spent) / float64(t.done))
 	}
-	_, _ = fmt.Fprintf(p.w, "%7s  %3d%%  ~%s left  %s: %s\n", time.Since(p.began).Round(100*time.Millisecond),
-		100*p.done/max(p.planned, 1), left.Round(time.Second), p.title, fmt.Sprintf(format, args...))
+	_, _ = fmt.Fprintf(t.w, "%7s  %3d%%  ~%s left  %s: %s\n", time.Since(t.progress.began).Round(100*time.Millisecond),
+		100*t.done/max(t.planned, 1), (left / time.Duration(t.parallel)).Round(time.Second), t.title, fmt.Sprintf(format, args...))
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -15,13 +16,9 @@ import (
 	"go.uber.org/goleak"
 
 	"baton/lab"
-	"baton/lab/fencingoff"
-	"baton/lab/gcpause"
-	"baton/lab/killclean"
+	"baton/lab/all"
 	"baton/lab/partition"
 )
-
-var experiments = []lab.Experiment{killclean.Experiment, partition.Experiment, gcpause.Experiment, fencingoff.Experiment}
 
 // seed is fixed, so that what fails once can fail again.
 const seed = 5
@@ -72,26 +69,31 @@ func run(t *testing.T, o lab.Options) []lab.Result {
 	return results
 }
 
-// All experiments on all backends; with -short on one.
+// quickBackends are those whose experiments every run of the tests makes; the
+// others' are for whoever has the time.
+var quickBackends = []string{"baton", "etcd"}
+
+// All experiments, on a backend by leases of our own, on one of others, and among
+// peers; with -short on the first.
 func TestQuick(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
-	backends := lab.Backends
+	backends := quickBackends
 	if testing.Short() {
 		backends = backends[:1]
 	}
 	out := t.TempDir()
-	for _, backend := range backends {
-		t.Run(backend, func(t *testing.T) {
-			for _, r := range run(t, lab.Options{Experiments: experiments, Backends: []string{backend}, Out: out}) {
-				for _, f := range r.Failed() {
-					t.Error(f)
-				}
-				for _, f := range r.Findings {
-					t.Logf("%d %s on %s: %s", r.Number, r.Name, r.Backend, f)
-				}
-				shows(t, r)
-			}
-		})
+	results := run(t, lab.Options{Experiments: all.Experiments, Backends: backends, Out: out})
+	if want := len(backends) * len(all.Experiments); len(results) != want {
+		t.Errorf("%d results, want %d", len(results), want)
+	}
+	for _, r := range results {
+		for _, f := range r.Failed() {
+			t.Error(f)
+		}
+		for _, f := range r.Findings {
+			t.Logf("%d %s on %s: %s", r.Number, r.Name, r.Backend, f)
+		}
+		shows(t, r)
 	}
 	reported(t, out)
 }
@@ -120,12 +122,16 @@ func shows(t *testing.T, r lab.Result) {
 // reported looks at the report of the results in dir.
 func reported(t *testing.T, dir string) {
 	t.Helper()
-	results, err := lab.Load(dir)
+	results, err := lab.ReadResults(dir)
 	if err != nil {
 		return // nothing ran; that was said
 	}
+	findings := filepath.Join(t.TempDir(), "findings.md")
+	if err := os.WriteFile(findings, []byte("before\n<!-- lab: begin -->\nold\n<!-- lab: end -->\nafter\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	var stdout, stderr bytes.Buffer
-	status := lab.Main(context.Background(), experiments, []string{"report", "--out", dir}, &stdout, &stderr)
+	status := lab.Main(context.Background(), all.Experiments, []string{"report", "--out", dir, "--findings", findings}, &stdout, &stderr)
 	failed := slices.ContainsFunc(results, func(r lab.Result) bool { return !r.OK })
 	if (status == 0) == failed {
 		t.Errorf("lab report ends with %d: %s", status, stderr.String())
@@ -134,7 +140,7 @@ func reported(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"<svg", "--seed 5", "leaders_acting"} {
+	for _, want := range []string{"<svg", "--seed 5", "leaders_acting", "What must be shown", "Failover against TTL"} {
 		if !bytes.Contains(page, []byte(want)) {
 			t.Errorf("the report has no %q", want)
 		}
@@ -144,6 +150,7 @@ func reported(t *testing.T, dir string) {
 			t.Errorf("the report has %q: it must stand alone", not)
 		}
 	}
+	written(t, findings)
 	text, err := os.ReadFile(filepath.Join(dir, "result.json"))
 	if err != nil {
 		t.Fatal(err)
@@ -151,6 +158,29 @@ func reported(t *testing.T, dir string) {
 	var s lab.Summary
 	if err := json.Unmarshal(text, &s); err != nil || len(s.Results) != len(results) || s.OK == failed {
 		t.Errorf("result.json: %v, %d results, ok %v", err, len(s.Results), s.OK)
+	}
+}
+
+// written looks at a page that findings were put into.
+func written(t *testing.T, path string) {
+	t.Helper()
+	page, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := string(page)
+	if !strings.HasPrefix(text, "before\n<!-- lab: begin -->\n") || !strings.HasSuffix(text, "<!-- lab: end -->\nafter\n") || strings.Contains(text, "old") {
+		t.Errorf("the page is not what it was around the findings:\n%s", text)
+	}
+	for _, figure := range regexp.MustCompile(`\]\((figures/[^)]*)\)`).FindAllStringSubmatch(text, -1) {
+		if _, err := os.Stat(filepath.Join(filepath.Dir(path), figure[1])); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, want := range []string{"| stale writes refused |", "figures/failover-ttl.svg", "--seed 5", "### Experiment 6: churn"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("the findings have no %q", want)
+		}
 	}
 }
 

@@ -32,7 +32,12 @@ type Record struct {
 	Refused []Refusal
 	Answers []Answer // to the load, by when they came
 	Asked   int64    // requests of the load, answered or not
-	Samples []Sample
+	Traffic []Traffic
+	// Skew is what each node's clocks were to be off by, Clock what the machine's was.
+	Skew  map[string]time.Duration
+	Clock wallClock
+	// Work is what became of the work that leaders own; nil if there was none.
+	Work *WorkRecord
 }
 
 // Exit is a node's process that ended before the arm did.
@@ -42,7 +47,7 @@ type Exit struct {
 	Killed bool   `json:"killed"` // by the lab
 }
 
-// Fault is something that was done to the leader.
+// Fault is something that was done to the leader, or with it.
 type Fault struct {
 	// Command does the same to any fleet.
 	Command string `json:"command"`
@@ -54,9 +59,24 @@ type Fault struct {
 	// Ended is when it was undone, 0 for what cannot be.
 	Ended int64 `json:"ended_ns,omitempty"`
 	// LeaseEnd is when the backend was going to end the lease, as far as the
-	// leader knew: never later than the truth, by at most a round trip and the
-	// time between two looks at it.
+	// leader knew: never later than the truth, by at most a round trip. 0 if
+	// there is no such lease.
 	LeaseEnd int64 `json:"lease_end_ns,omitempty"`
+	// Unseated: another leadership began before the next fault.
+	Unseated bool `json:"unseated"`
+}
+
+// unseat finds out which faults have cost the leader its place.
+func (r *Record) unseat() {
+	for i := range r.Faults {
+		until := r.Ended
+		if i+1 < len(r.Faults) {
+			until = r.Faults[i+1].Began
+		}
+		r.Faults[i].Unseated = slices.ContainsFunc(r.wins(), func(e fleet.Event) bool {
+			return e.At > r.Faults[i].Began && e.At < until
+		})
+	}
 }
 
 // Write is a write that the resource accepted.
@@ -69,6 +89,8 @@ type Write struct {
 	Seq      int64      `json:"seq"` // the last of Count
 	Count    int64      `json:"count"`
 	At       int64      `json:"at_ns"` // by the resource's stamp, in milliseconds
+	// Covers is the work that a checkpoint is for.
+	Covers *fencedclient.Units `json:"covers,omitempty"`
 }
 
 // Refusal is a write that the resource refused, as it logged it.
@@ -89,16 +111,6 @@ type Answer struct {
 	Sent, Received int64
 	Token          baton.Term
 	Seq            int64
-}
-
-// Sample is what a node said of itself at one moment.
-type Sample struct {
-	At        int64 // before it was asked
-	Node      string
-	Leads     bool
-	Acting    bool
-	Term      baton.Term
-	Remaining time.Duration
 }
 
 // NodeOf is the node that was elected for a term.
@@ -151,7 +163,22 @@ func (r *Record) readEvents(paths []string) error {
 		r.Events = append(r.Events, events...)
 	}
 	slices.SortStableFunc(r.Events, func(a, b fleet.Event) int { return cmp.Compare(a.At, b.At) })
+	for i, f := range r.Faults {
+		r.Faults[i].LeaseEnd = r.leaseEnd(f.Term)
+	}
 	return nil
+}
+
+// leaseEnd is when the lease of a term ends by the last answer that its leader
+// got; 0 if it never got one.
+func (r *Record) leaseEnd(term baton.Term) int64 {
+	var end int64
+	for _, e := range r.Events {
+		if e.Type == fleet.Called && e.Term == term && e.Remaining > 0 {
+			end = max(end, e.SentAt+e.Remaining)
+		}
+	}
+	return end
 }
 
 // readWrites reads what the resource accepted and what it makes of it itself. A
@@ -162,7 +189,7 @@ func (r *Record) readWrites(ctx context.Context, c *fencedclient.Client, clock w
 			return fmt.Errorf("audit the resource: %w", err)
 		}
 		r.Writes = nil
-		for _, resource := range resources {
+		for _, resource := range r.resources() {
 			if err := r.listWrites(ctx, c, clock, resource); err != nil {
 				return fmt.Errorf("list accepted writes: %w", err)
 			}
@@ -186,14 +213,27 @@ func (r *Record) listWrites(ctx context.Context, c *fencedclient.Client, clock w
 			after = w.ID
 			r.Writes = append(r.Writes, Write{
 				ID: w.ID, Resource: w.Resource, Kind: w.Kind, Term: w.Term, Instance: w.InstanceID,
-				Seq: w.Seq, Count: w.Count, At: clock.at(w.AtMS * int64(time.Millisecond)),
+				Seq: w.Seq, Count: w.Count, At: clock.at(w.AtMS * int64(time.Millisecond)), Covers: w.Covers,
 			})
 		}
 	}
 }
 
-// resources are what the nodes of a fleet write to.
-var resources = []string{"ticks", "sequence"}
+// What the nodes of a fleet write to.
+const (
+	ticksResource    = "ticks"
+	sequenceResource = "sequence"
+	jobsResource     = "jobs"
+	segmentsResource = "segments"
+)
+
+// resources are those of this arm.
+func (r *Record) resources() []string {
+	if r.Arm.Work == nil {
+		return []string{ticksResource, sequenceResource}
+	}
+	return []string{ticksResource, sequenceResource, jobsResource, segmentsResource}
+}
 
 // readRefused reads the resource's log.
 func (r *Record) readRefused(path string, clock wallClock) error {

@@ -20,6 +20,7 @@ var reportPage = template.Must(template.New("report").Funcs(template.FuncMap{
 	"lines": func(s []string) string { return strings.Join(s, "\n") },
 	"since": func(a ArmResult, at int64) string { return fmt.Sprintf("%.3f s", a.seconds(at)) },
 	"ms":    func(ms float64) string { return fmt.Sprintf("%.0f", ms) },
+	"ms3":   func(ms float64) string { return fmt.Sprintf("%.3f", ms) },
 	"sum": func(all []Overlap) string {
 		return total(all).Round(time.Millisecond / 10).String()
 	},
@@ -27,14 +28,16 @@ var reportPage = template.Must(template.New("report").Funcs(template.FuncMap{
 
 // Summary is the machine-readable result of all experiments: result.json.
 type Summary struct {
-	OK      bool     `json:"ok"`
-	Failed  []string `json:"failed"`
-	Results []Result `json:"results"`
+	OK      bool       `json:"ok"`
+	Failed  []string   `json:"failed"`
+	Shown   []ShownRow `json:"shown"`
+	Results []Result   `json:"results"`
 }
 
 // page is what the template shows.
 type page struct {
 	Summary
+	Across   []Figure
 	Sections []section
 }
 
@@ -53,7 +56,7 @@ type drawnArm struct {
 // the results in dir.
 func Report(dir string, experiments []Experiment) (Summary, error) {
 	s := Summary{OK: true, Failed: []string{}}
-	results, err := Load(dir)
+	results, err := ReadResults(dir)
 	if err != nil {
 		return s, err
 	}
@@ -68,7 +71,11 @@ func Report(dir string, experiments []Experiment) (Summary, error) {
 		}
 		p.Sections = append(p.Sections, drawn)
 	}
+	s.Shown = MustBeShown(results)
 	p.Summary = s
+	if p.Across, err = acrossFigures(results); err != nil {
+		return s, err
+	}
 	text, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
 		return s, err

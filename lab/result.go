@@ -3,6 +3,7 @@ package lab
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -45,6 +46,7 @@ type ArmResult struct {
 	OK           bool   `json:"ok"`
 	TTLMS        int64  `json:"ttl_ms"`
 	Fencing      bool   `json:"fencing"`
+	Nodes        int    `json:"nodes"`
 	WriteDelayMS int64  `json:"write_delay_ms,omitempty"`
 	LingerMS     int64  `json:"linger_ms,omitempty"`
 	// SkewMS is what each node's clocks were off by.
@@ -60,13 +62,22 @@ type ArmResult struct {
 	Refusals  []Refusal          `json:"refusals"` // the first of them
 	Audit     fencedclient.Audit `json:"audit"`
 	// Fell are the accepted writes of the past: none, with fencing.
-	Fell     []Write   `json:"fell"`
-	Load     LoadTally `json:"load"`
-	Verdicts []Verdict `json:"checks"`
+	Fell      []Write        `json:"fell"`
+	Load      LoadTally      `json:"load"`
+	Rates     RateTally      `json:"rates"`
+	Elections []Election     `json:"elections"`
+	Handovers []Handover     `json:"handovers,omitempty"`
+	Led       map[string]int `json:"led"`
+	// Drought is for how many elections in a row a node did not win.
+	Drought  map[string]int `json:"drought"`
+	Traffic  TrafficTally   `json:"traffic"`
+	Work     *WorkRecord    `json:"work,omitempty"`
+	Verdicts []Verdict      `json:"checks"`
 }
 
 // LoadTally is what the clients saw.
 type LoadTally struct {
+	Load
 	Asked    int64 `json:"asked"`
 	Answered int   `json:"answered"`
 	Twice    int   `json:"twice"`
@@ -89,13 +100,16 @@ type Machine struct {
 const mostListed = 50
 
 func newArmResult(r *Record, skew map[string]time.Duration, strict bool) ArmResult {
+	r.unseat()
 	a := ArmResult{
 		Name: r.Arm.Name, Says: r.Arm.Says, TTLMS: r.Arm.TTL.Milliseconds(), Fencing: !r.Arm.FencingOff,
 		WriteDelayMS: r.Arm.WriteDelay.Milliseconds(), LingerMS: r.Arm.Linger.Milliseconds(), SkewMS: map[string]int64{},
 		Began: r.Began, Ended: r.Ended, Faults: r.Faults, Failovers: r.Failovers(),
 		Belief: r.Belief(), Effect: r.Effect(), Refused: len(r.Stale()), Audit: r.Audit, Verdicts: r.judge(),
-		Load: LoadTally{Asked: r.Asked, Answered: len(r.Answers)},
+		Load: LoadTally{Load: r.Arm.Load, Asked: r.Asked, Answered: len(r.Answers)}, Nodes: r.Arm.nodes(),
+		Elections: r.Elections(), Handovers: r.Handovers(), Traffic: tallyTraffic(r.Traffic), Work: r.Work, Rates: r.Rates(),
 	}
+	a.Led, a.Drought = r.Turns()
 	for id, by := range skew {
 		a.SkewMS[id] = by.Milliseconds()
 	}
@@ -149,14 +163,17 @@ func (r Result) save(dir string) error {
 	return nil
 }
 
-// Load reads all results in a directory.
-func Load(dir string) ([]Result, error) {
+// errNoResults says that there are none.
+var errNoResults = errors.New("no results")
+
+// ReadResults reads all results in a directory.
+func ReadResults(dir string) ([]Result, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "[0-9]-*.json"))
 	if err != nil {
 		return nil, err
 	}
 	if len(paths) == 0 {
-		return nil, fmt.Errorf("no results in %s: `lab run --out %s` makes some", dir, dir)
+		return nil, fmt.Errorf("%w in %s: `lab run --out %s` makes some", errNoResults, dir, dir)
 	}
 	var all []Result
 	for _, path := range paths {

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,8 +10,13 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 )
 
 // Options are what to run and how.
@@ -21,151 +27,281 @@ type Options struct {
 	Seed        uint64
 	// Out is the directory for results and logs.
 	Out string
-	// Etcd is the URL of an etcd that runs; one is started if it is empty.
-	Etcd string
+	// Stores are URLs of backends that run, by their names; the others are started.
+	Stores map[string]string
 	// Broken is Setting.Broken.
 	Broken string
 	// Programs is where the fleet's programs are; they are built if it is empty.
 	Programs string
 	// Progress is where to show how far it is.
 	Progress io.Writer
-
-	checkout string
 }
 
 // Run runs the experiments, saves each result as soon as it is there, and
 // returns all. Whatever it started has ended when it returns. An error means
 // that an experiment could not be run; checks that failed are in the results.
+//
+// A run that was cut off is gone on with: what the same options have brought
+// into the same directory before is kept, until all of it is there.
 func Run(ctx context.Context, o Options) (results []Result, err error) {
-	if o.checkout, err = findCheckout(); err != nil {
+	r := &runner{Options: o, servers: map[string]*server{}}
+	if r.checkout, err = findCheckout(); err != nil {
 		return nil, err
 	}
-	if o.Out, err = filepath.Abs(o.Out); err != nil {
+	if r.Out, err = filepath.Abs(o.Out); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(o.Out, 0o755); err != nil {
+	if err := os.MkdirAll(r.Out, 0o755); err != nil {
 		return nil, err
 	}
-	scratch, err := os.MkdirTemp("", "baton-lab-")
+	if r.scratch, err = os.MkdirTemp("", "baton-lab-"); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, r.stopServers(), os.RemoveAll(r.scratch)) }()
+	tasks, err := r.tasks()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(scratch)) }()
-
-	p := newProgress(o.Progress, o.planned())
-	if o.Programs == "" {
-		p.begin("programs")
-		o.Programs = filepath.Join(scratch, "bin")
-		if err := Build(ctx, o.Programs); err != nil {
-			return nil, err
-		}
-	}
-	if o.Programs, err = filepath.Abs(o.Programs); err != nil {
+	if err := r.build(ctx); err != nil {
 		return nil, err
 	}
-	built := programs{o.Programs}
-	machine := thisMachine(o.checkout)
-	for _, name := range o.Backends {
-		more, err := o.runBackend(ctx, name, scratch, built, machine, p)
-		results = append(results, more...)
-		if err != nil {
-			return results, err
-		}
+	r.machine = thisMachine(r.checkout)
+	if err := r.runAll(ctx, tasks); err != nil {
+		return finished(tasks), err
 	}
-	return results, nil
+	return finished(tasks), r.plan.complete(r.Out)
 }
 
-// planned is about how long all of it takes.
-func (o *Options) planned() time.Duration {
-	var sum time.Duration
-	for _, name := range o.Backends {
-		for _, e := range o.Experiments {
-			for _, a := range e.Arms(o.setting(name)) {
-				sum += a.Takes
+// runner is a run under way.
+type runner struct {
+	Options
+	checkout string
+	scratch  string
+	plan     plan
+	programs programs
+	machine  Machine
+	progress *progress
+
+	mu      sync.Mutex
+	servers map[string]*server
+}
+
+// task is one experiment on one backend.
+type task struct {
+	Experiment
+	setting Setting
+	arms    []Arm
+
+	mu     sync.Mutex
+	result Result
+	left   int // arms that have not ended
+	done   bool
+}
+
+// tasks are what is to be run, and what was run before and is kept.
+func (r *runner) tasks() ([]*task, error) {
+	var (
+		tasks   []*task
+		planned time.Duration
+	)
+	for _, name := range r.Backends {
+		b, err := BackendNamed(name)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range r.Experiments {
+			t := &task{Experiment: e, setting: Setting{Profile: r.Profile, Backend: b, Broken: r.Broken}}
+			t.arms = e.Arms(t.setting)
+			t.left = len(t.arms)
+			for _, a := range t.arms {
+				planned += a.Takes
+			}
+			tasks = append(tasks, t)
+		}
+	}
+	r.progress = newProgress(r.Progress, planned, r.Profile.Parallel)
+	kept, err := r.resume()
+	if err != nil {
+		return nil, err
+	}
+	for _, t := range tasks {
+		before, ok := kept[resultKey{t.Number, t.setting.Backend.Name}]
+		if !ok {
+			continue
+		}
+		t.result, t.done = before, true
+		p := r.progress.begin(fmt.Sprintf("experiment %d on %s", t.Number, before.Backend))
+		p.say("there since %s", before.Began.Format(time.DateTime))
+		for _, a := range t.arms {
+			r.progress.skip(a.Takes)
+		}
+	}
+	return tasks, nil
+}
+
+func finished(tasks []*task) []Result {
+	var all []Result
+	for _, t := range tasks {
+		if t.done {
+			all = append(all, t.result)
+		}
+	}
+	return all
+}
+
+func (r *runner) build(ctx context.Context) (err error) {
+	dir := r.Programs
+	if dir == "" {
+		r.progress.begin("programs")
+		dir = filepath.Join(r.scratch, "bin")
+		if err := Build(ctx, dir); err != nil {
+			return err
+		}
+	}
+	r.programs.dir, err = filepath.Abs(dir)
+	return err
+}
+
+// runAll runs the arms of all tasks, as many at once as the profile says, and
+// those that take longest first if that is more than one.
+func (r *runner) runAll(ctx context.Context, tasks []*task) error {
+	type job struct {
+		*task
+		arm Arm
+		at  int // its place among the arms
+	}
+	var jobs []job
+	for _, t := range tasks {
+		if !t.done {
+			r.begin(t)
+			for i, a := range t.arms {
+				jobs = append(jobs, job{t, a, i})
 			}
 		}
 	}
-	return sum
+	if r.Profile.Parallel > 1 {
+		slices.SortStableFunc(jobs, func(a, b job) int { return cmp.Compare(b.arm.Takes, a.arm.Takes) })
+	}
+	room := semaphore.NewWeighted(int64(max(r.Profile.Parallel, 1)))
+	group, running := errgroup.WithContext(ctx)
+	for _, j := range jobs {
+		weight := int64(min(max(r.Profile.Parallel, 1), (j.arm.nodes()+2)/3))
+		if room.Acquire(running, weight) != nil {
+			break // one has failed, or a signal came
+		}
+		group.Go(func() error {
+			defer room.Release(weight)
+			if err := r.runJob(running, j.task, j.arm, j.at); err != nil {
+				return fmt.Errorf("experiment %d (%s) on %s, %s: %w", j.Number, j.Name, j.setting.Backend.Name, j.arm.Name, err)
+			}
+			return nil
+		})
+	}
+	return cmp.Or(group.Wait(), ctx.Err())
 }
 
-func (o *Options) setting(backend string) Setting {
-	return Setting{Profile: o.Profile, Backend: backend, Broken: o.Broken}
+func (r *runner) begin(t *task) {
+	t.result = Result{
+		Number: t.Number, Name: t.Name, Question: t.Question, Backend: t.setting.Backend.Name,
+		Profile: r.Profile, Seed: r.Seed, Broken: r.Broken, Command: r.command(t),
+		Machine: r.machine, OK: true, Arms: make([]ArmResult, len(t.arms)),
+	}
 }
 
-func (o *Options) runBackend(ctx context.Context, name, scratch string, built programs, m Machine, p *progress) (results []Result, err error) {
-	p.begin(name)
-	dir := filepath.Join(scratch, name)
+// runJob runs one arm; the last one of a task saves its result.
+func (r *runner) runJob(ctx context.Context, t *task, arm Arm, at int) error {
+	s, err := r.server(ctx, t.setting.Backend)
+	if err != nil {
+		return fmt.Errorf("start the backend: %w", err)
+	}
+	p := r.progress.begin(fmt.Sprintf("experiment %d on %s, %s", t.Number, t.setting.Backend.Name, arm.Name))
+	began := time.Now()
+	a, err := r.runArm(ctx, t, arm, s, p)
+	if err != nil {
+		return err
+	}
+	verdict := "all checks passed"
+	if !a.OK {
+		verdict = "FAILED"
+	}
+	p.end(arm.Takes, verdict)
+	for _, v := range a.Verdicts {
+		if !v.OK {
+			p.say("%s: %s: %s", v.Kind, v.Name, v.Saw)
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.result.BackendVersion = s.version
+	t.result.Arms[at] = a
+	t.result.OK = t.result.OK && a.OK
+	t.result.TookMS += time.Since(began).Milliseconds()
+	if t.result.Began.IsZero() {
+		t.result.Began = began.UTC().Truncate(time.Second)
+	}
+	if t.left--; t.left > 0 {
+		return nil
+	}
+	t.result.Findings = t.Findings(t.result)
+	t.done = true
+	return t.result.save(r.Out)
+}
+
+// server starts a backend's server when it is first needed.
+func (r *runner) server(ctx context.Context, b Backend) (*server, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if s := r.servers[b.Name]; s != nil {
+		return s, nil
+	}
+	r.progress.begin("server of " + b.Name)
+	dir := filepath.Join(r.scratch, b.Name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	b, err := o.startBackend(ctx, name, dir, built)
-	if err != nil {
-		return nil, fmt.Errorf("start the backend: %w", err)
+	s, err := b.open(ctx, starter{dir: dir, programs: r.programs, checkout: r.checkout, stores: r.Stores})
+	if err == nil {
+		r.servers[b.Name] = s
 	}
-	defer func() { err = errors.Join(err, b.stop()) }()
-	for _, e := range o.Experiments {
-		r, err := o.runExperiment(ctx, e, b, built, m, p)
-		if err != nil {
-			return results, fmt.Errorf("experiment %d (%s) on %s: %w", e.Number, e.Name, name, err)
-		}
-		results = append(results, r)
-	}
-	return results, nil
+	return s, err
 }
 
-func (o *Options) runExperiment(ctx context.Context, e Experiment, b *backend, built programs, m Machine, p *progress) (Result, error) {
-	r := Result{
-		Number: e.Number, Name: e.Name, Question: e.Question, Backend: b.name, BackendVersion: b.version,
-		Profile: o.Profile, Seed: o.Seed, Broken: o.Broken, Command: o.command(e, b.name),
-		Machine: m, Began: time.Now().UTC().Truncate(time.Second), OK: true,
+func (r *runner) stopServers() error {
+	var err error
+	for _, s := range r.servers {
+		err = errors.Join(err, s.stop())
 	}
-	began := time.Now()
-	for _, arm := range e.Arms(o.setting(b.name)) {
-		p.begin(fmt.Sprintf("experiment %d on %s, %s", e.Number, b.name, arm.Name))
-		a, err := o.runArm(ctx, e, arm, b, built, p)
-		if err != nil {
-			return r, fmt.Errorf("%s: %w", arm.Name, err)
-		}
-		verdict := "all checks passed"
-		if !a.OK {
-			verdict = "FAILED"
-		}
-		p.end(arm.Takes, verdict)
-		for _, v := range a.Verdicts {
-			if !v.OK {
-				p.say("%s: %s: %s", v.Kind, v.Name, v.Saw)
-			}
-		}
-		r.Arms = append(r.Arms, a)
-		r.OK = r.OK && a.OK
-	}
-	r.TookMS = time.Since(began).Milliseconds()
-	r.Findings = e.Findings(r)
-	return r, r.save(o.Out)
+	return err
 }
 
 // command is what runs this experiment again.
-func (o *Options) command(e Experiment, backend string) string {
-	c := fmt.Sprintf("go run ./cmd/lab run --profile %s --only %d --backend %s --seed %d", o.Profile.Name, e.Number, backend, o.Seed)
-	if o.Broken != "" {
-		c += " --broken " + o.Broken
+func (r *runner) command(t *task) string {
+	c := fmt.Sprintf("go run ./cmd/lab run --profile %s --only %d --backend %s --seed %d", r.Profile.Name, t.Number, t.setting.Backend.Name, r.Seed)
+	if r.Broken != "" {
+		c += " --broken " + r.Broken
 	}
 	return c
 }
 
 // runArm runs one arm. Its logs stay in a directory of its own.
-func (o *Options) runArm(ctx context.Context, e Experiment, arm Arm, b *backend, built programs, p *progress) (a ArmResult, err error) {
-	name := fmt.Sprintf("%d-%s-%s-%s", e.Number, e.Name, b.name, strings.ReplaceAll(arm.Name, " ", "-"))
-	dir := filepath.Join(o.Out, "logs", name)
+func (r *runner) runArm(ctx context.Context, t *task, arm Arm, b *server, p *part) (a ArmResult, err error) {
+	name := fmt.Sprintf("%d-%s-%s-%s", t.Number, t.Name, t.setting.Backend.Name, strings.ReplaceAll(arm.Name, " ", "-"))
+	dir := filepath.Join(r.Out, "logs", name)
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o755)); err != nil {
 		return a, err
 	}
+	if arm.Load == (Load{}) {
+		arm.Load = r.Profile.Load
+	}
 	hash := fnv.New64a()
 	_, _ = io.WriteString(hash, name) // a hash takes everything
-	s := &Stage{arm: arm, rand: rand.New(rand.NewPCG(o.Seed, hash.Sum64())), dir: dir, programs: built, say: p.say}
+	s := &Stage{
+		arm: arm, backend: t.setting.Backend, rand: rand.New(rand.NewPCG(r.Seed, hash.Sum64())),
+		dir: dir, scratch: filepath.Join(r.scratch, name), programs: r.programs, say: p.say,
+	}
 	// Whatever backend it is may have seen this group in a run before.
-	group := fmt.Sprintf("lab-%d-%s-%d", e.Number, e.Name, time.Now().UnixNano())
-	if err := openStage(ctx, s, b, group, o.Profile); err != nil {
+	group := fmt.Sprintf("lab-%d-%s-%d", t.Number, t.Name, time.Now().UnixNano())
+	if err := openStage(ctx, s, b, group); err != nil {
 		return a, err
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
@@ -179,5 +315,5 @@ func (o *Options) runArm(ctx context.Context, e Experiment, arm Arm, b *backend,
 	if err != nil {
 		return a, err
 	}
-	return newArmResult(record, s.skew, o.Profile.Strict), nil
+	return newArmResult(record, s.skew, r.Profile.Strict), nil
 }

@@ -1,16 +1,13 @@
 package lab
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -18,18 +15,20 @@ import (
 	"baton"
 	"baton/fenced/fencedclient"
 	"baton/internal/fleet"
-	"baton/internal/fleet/chaos"
-	"baton/internal/fleet/proxy"
+	"baton/internal/fleet/workset"
 )
 
-// skews are what the clocks of the nodes are off by, in an order that the seed decides.
+// skews are what the clocks of the nodes are off by, over and over, in an order
+// that the seed decides.
 var skews = []time.Duration{-200 * time.Millisecond, 0, 200 * time.Millisecond}
 
 // Stage is a fleet that runs, and what scripts do to it.
 type Stage struct {
 	arm      Arm
+	backend  Backend
 	rand     *rand.Rand
-	dir      string
+	dir      string // for what is kept
+	scratch  string // for what is not
 	programs programs
 	say      func(format string, args ...any)
 
@@ -43,22 +42,25 @@ type Stage struct {
 	proxy    *process
 	nodes    map[string]*process
 	load     *load
-	sampler  *sampler
+	traffic  *trafficMeter
 	record   *Record
 }
 
 // openStage starts a fleet over a backend, in dir. What was started before an
 // error is ended.
-func openStage(ctx context.Context, s *Stage, b *backend, group string, p Profile) (err error) {
-	s.http = &http.Client{Transport: &http.Transport{}}
+func openStage(ctx context.Context, s *Stage, b *server, group string) (err error) {
+	s.http = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4}}
 	s.nodes, s.skew, s.path = map[string]*process{}, map[string]time.Duration{}, filepath.Join(s.dir, "fleet.json")
-	s.record = &Record{Arm: s.arm}
+	s.record = &Record{Arm: s.arm, Skew: s.skew}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
 		}
 	}()
 	if err := s.writeFleet(b, group); err != nil {
+		return err
+	}
+	if err := s.makeWork(); err != nil {
 		return err
 	}
 	fencing := "on"
@@ -78,24 +80,29 @@ func openStage(ctx context.Context, s *Stage, b *backend, group string, p Profil
 	if s.proxy, _, err = startProcess(ctx, s.dir, "proxy", s.programs.path("chaos"), "proxy", "--fleet", s.path); err != nil {
 		return err
 	}
-	var addresses []string
-	for _, n := range s.file.Nodes {
-		if err := s.startNode(ctx, n.ID); err != nil {
-			return err
-		}
-		addresses = append(addresses, n.HTTP)
+	if err := s.startNodes(ctx); err != nil {
+		return err
 	}
-	s.sampler = startSampler(s.file.Nodes)
-	s.load = startLoad(addresses, p.Clients, p.PerSecond)
+	s.traffic = startTrafficMeter(s.file.Proxy)
+	s.load = startLoad(s.file.Nodes, s.arm.Load)
 	return nil
 }
 
-func (s *Stage) writeFleet(b *backend, group string) error {
-	hosts, err := fleet.StoreHosts(b.store)
-	if err != nil {
-		return err
+// writeFleet gives every node its addresses and its skew.
+func (s *Stage) writeFleet(b *server, group string) error {
+	var hosts []string
+	if b.store != "" {
+		var err error
+		if hosts, err = fleet.StoreHosts(b.store); err != nil {
+			return err
+		}
 	}
-	ports, err := freePorts(2 + len(skews)*(1+len(hosts)))
+	nodes := s.arm.nodes()
+	each := 1 + len(hosts)
+	if s.backend.Peers {
+		each += nodes // its own port for peers, and one to reach each other
+	}
+	ports, err := freePorts(2 + nodes*each)
 	if err != nil {
 		return err
 	}
@@ -104,36 +111,82 @@ func (s *Stage) writeFleet(b *backend, group string) error {
 		ports = ports[n:]
 		return taken
 	}
-	s.file = &fleet.File{Group: group, Backend: b.name, Store: b.store, Resource: "http://" + take(1)[0], Proxy: take(1)[0]}
-	for i, j := range s.rand.Perm(len(skews)) {
+	s.file = &fleet.File{Group: group, Backend: s.backend.Name, Store: b.store, Resource: "http://" + take(1)[0], Proxy: take(1)[0]}
+	order := s.rand.Perm(nodes)
+	for i := range nodes {
 		id := fmt.Sprintf("n%d", i+1)
-		s.skew[id] = skews[j]
-		s.file.Nodes = append(s.file.Nodes, fleet.Node{
-			ID: id, HTTP: take(1)[0], PIDFile: id + ".pid", Via: take(len(hosts)), Events: id + ".events.jsonl",
-		})
+		s.skew[id] = skews[order[i]%len(skews)]
+		n := fleet.Node{ID: id, HTTP: take(1)[0], PIDFile: id + ".pid", Via: take(len(hosts)), Events: id + ".events.jsonl"}
+		if s.backend.Peers {
+			n.Peer, n.PeerVia = take(1)[0], map[string]string{}
+			for j := range nodes {
+				if j != i {
+					n.PeerVia[fmt.Sprintf("n%d", j+1)] = take(1)[0]
+				}
+			}
+		}
+		s.file.Nodes = append(s.file.Nodes, n)
 	}
 	return s.file.Save(s.path)
 }
 
-func (s *Stage) startNode(ctx context.Context, id string) error {
+func (s *Stage) makeWork() error {
+	if s.arm.Work == nil {
+		return nil
+	}
+	if err := os.MkdirAll(s.scratch, 0o755); err != nil {
+		return err
+	}
+	return workset.Create(s.scratch, *s.arm.Work)
+}
+
+// startNodes starts all at once: peers need each other to begin.
+func (s *Stage) startNodes(ctx context.Context) error {
+	var (
+		wg    sync.WaitGroup
+		mu    sync.Mutex
+		errs  error
+		nodes = map[string]*process{}
+	)
+	for _, n := range s.file.Nodes {
+		wg.Go(func() {
+			p, err := s.launch(ctx, n.ID)
+			mu.Lock()
+			defer mu.Unlock()
+			errs = errors.Join(errs, err)
+			if p != nil {
+				nodes[n.ID] = p
+			}
+		})
+	}
+	wg.Wait()
+	s.nodes = nodes
+	return errs
+}
+
+// launch starts one node.
+func (s *Stage) launch(ctx context.Context, id string) (*process, error) {
 	args := []string{
 		"-fleet", s.path, "-node-id", id,
 		"-lease-ttl", s.arm.TTL.String(), "-clock-skew", s.skew[id].String(), "-tick", "200ms",
 	}
-	if s.arm.WriteDelay > 0 {
-		args = append(args, "-write-delay", s.arm.WriteDelay.String())
-	}
-	if s.arm.Linger > 0 {
-		args = append(args, "-unsafe-linger", s.arm.Linger.String())
+	args = append(args, s.backend.Flags...)
+	for _, o := range []struct {
+		flag  string
+		value time.Duration
+	}{{"-write-delay", s.arm.WriteDelay}, {"-unsafe-linger", s.arm.Linger}} {
+		if o.value > 0 {
+			args = append(args, o.flag, o.value.String())
+		}
 	}
 	if s.arm.Broken != "" {
 		args = append(args, "-unsafe-trust", s.arm.Broken)
 	}
-	p, _, err := startProcess(ctx, s.dir, id, s.programs.path("node"), args...)
-	if err == nil {
-		s.nodes[id] = p
+	if s.arm.Work != nil {
+		args = append(args, "-work-dir", s.scratch, "-work-time", s.arm.WorkTime.String())
 	}
-	return err
+	p, _, err := startProcess(ctx, s.dir, id, s.programs.path("node"), args...)
+	return p, err
 }
 
 // Rand is what the seed decides.
@@ -145,7 +198,8 @@ func (s *Stage) Say(format string, args ...any) { s.say(format, args...) }
 // Steady waits until a leader writes and all nodes answer, and then for a
 // moment that the seed decides, so that faults strike anywhere between two renewals.
 func (s *Stage) Steady(ctx context.Context) error {
-	waiting, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("no leader whose writes are accepted within %v", patience))
+	limit := s.arm.patience()
+	waiting, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no leader whose writes are accepted within %v", limit))
 	defer cancel()
 	var last fencedRecord
 	for {
@@ -172,93 +226,11 @@ type fencedRecord struct {
 
 // seen is what the resource has seen; nothing if it does not answer.
 func (s *Stage) seen(ctx context.Context) fencedRecord {
-	r, err := s.resource.Read(ctx, resources[1])
+	r, err := s.resource.Read(ctx, ticksResource)
 	if err != nil {
 		return fencedRecord{}
 	}
 	return fencedRecord{r.Term, r.LastSeq}
-}
-
-// Kill kills the leader, as kill -9 does, and waits until another leads.
-func (s *Stage) Kill(ctx context.Context) (Fault, error) { return s.harm(ctx, kindKill) }
-
-// Cut cuts the leader off from the backend, both ways, heals that after d, and
-// waits until the fleet has settled.
-func (s *Stage) Cut(ctx context.Context, d time.Duration) (Fault, error) {
-	return s.harm(ctx, kindCut, fmt.Sprintf("--secs=%g", d.Seconds()))
-}
-
-// Freeze stops the leader's whole process, lets it go on after d, and waits
-// until the fleet has settled.
-func (s *Stage) Freeze(ctx context.Context, d time.Duration) (Fault, error) {
-	f, err := s.harm(ctx, kindFreeze, fmt.Sprintf("--ms=%d", d.Milliseconds()))
-	if err == nil {
-		// When it was seen to go on it may have acted already; not before this.
-		f.Ended = f.Began + int64(d)
-		s.record.Faults[len(s.record.Faults)-1] = f
-	}
-	return f, err
-}
-
-// The kinds of faults, by the commands of chaos.
-const (
-	kindKill   = "kill-leader"
-	kindCut    = "partition-leader"
-	kindFreeze = "gc-pause-leader"
-)
-
-// harm has the program chaos do something to the leader, and waits until the
-// fleet has settled.
-func (s *Stage) harm(ctx context.Context, command string, args ...string) (Fault, error) {
-	line := slices.Concat([]string{command}, args)
-	s.say("chaos %s", strings.Join(line, " "))
-	var (
-		report chaos.Report
-		f      = Fault{Command: "chaos " + strings.Join(line, " ") + " --fleet fleet.json", Kind: command}
-	)
-	for began := time.Now(); ; {
-		var out, complaint bytes.Buffer
-		status := chaos.Main(ctx, append(line, "--fleet", s.path, "-o", "json", "--wait", patience.String()), &out, &complaint)
-		if status == 3 && time.Since(began) < patience && ctx.Err() == nil {
-			pause(ctx, 50*time.Millisecond) // nobody led, so nothing was done
-			continue
-		}
-		if status != 0 {
-			return f, fmt.Errorf("%s: %s", f.Command, strings.TrimSpace(complaint.String()))
-		}
-		if err := json.Unmarshal(out.Bytes(), &report); err != nil {
-			return f, fmt.Errorf("read what %s reports: %w", f.Command, err)
-		}
-		break
-	}
-	f.Node, f.Term, f.Began = report.Target.NodeID, report.Target.FenceToken, report.BeganAtNS
-	if report.HealedAfterMS != nil {
-		f.Ended = f.Began + int64(*report.HealedAfterMS*1e6)
-	}
-	f.LeaseEnd = s.sampler.leaseEnd(f.Term, s.arm.TTL/10)
-	s.record.Faults = append(s.record.Faults, f)
-	return f, nil
-}
-
-// PastWriteSeen reports whether a write of a past leadership has reached the
-// resource: refused, or accepted where fencing is off.
-func (s *Stage) PastWriteSeen() bool {
-	text, err := os.ReadFile(s.fenced.log)
-	return err == nil && (bytes.Contains(text, []byte(`"reason":"stale"`)) || bytes.Contains(text, []byte("split brain")))
-}
-
-// Slow makes everything that the backend says to the leader arrive later, until
-// another fault takes its place.
-func (s *Stage) Slow(ctx context.Context, by time.Duration) error {
-	claims := fleet.Claims(s.file.Statuses(ctx, s.http))
-	if len(claims) == 0 {
-		return errors.New("slow the leader down: nobody leads")
-	}
-	s.say("answers of the backend reach %s %v later", claims[0].NodeID, by)
-	c := &proxy.Client{Address: s.file.Proxy, HTTP: s.http}
-	f := proxy.Trouble{DelayMS: by.Milliseconds()}.In(proxy.FromBackend)
-	f.ForMS = patience.Milliseconds()
-	return c.Set(ctx, claims[0].NodeID, f)
 }
 
 // Wait lets the fleet go on for a while.
@@ -267,26 +239,14 @@ func (s *Stage) Wait(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-// Restart starts a node again that was killed.
-func (s *Stage) Restart(ctx context.Context, id string) error {
-	p := s.nodes[id]
-	select {
-	case <-p.ended:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	s.record.Exits = append(s.record.Exits, Exit{Node: id, At: p.at, Killed: true})
-	return s.startNode(ctx, id)
-}
-
 // finish ends the fleet and returns its record.
 func (s *Stage) finish(ctx context.Context) (*Record, error) {
 	r := s.record
 	r.Answers = s.load.stop()
 	r.Asked = s.load.asked.Load()
-	r.Samples = s.sampler.stop()
+	r.Traffic = s.traffic.stop()
 	r.Ended = fleet.Now()
-	s.load, s.sampler = nil, nil
+	s.load, s.traffic = nil, nil
 	for id, p := range s.nodes {
 		if !p.running() {
 			r.Exits = append(r.Exits, Exit{Node: id, At: p.at})
@@ -304,11 +264,15 @@ func (s *Stage) finish(ctx context.Context) (*Record, error) {
 	if err := r.readRefused(s.fenced.log, s.clock); err != nil {
 		return nil, err
 	}
+	r.Clock = s.clock
 	var logs []string
 	for _, n := range s.file.Nodes {
 		logs = append(logs, s.file.Path(n.Events))
 	}
 	if err := r.readEvents(logs); err != nil {
+		return nil, err
+	}
+	if err := s.readWork(ctx); err != nil {
 		return nil, err
 	}
 	if len(r.Writes) == 0 {
@@ -320,8 +284,10 @@ func (s *Stage) finish(ctx context.Context) (*Record, error) {
 // stopNodes ends the leader last, so that nobody is elected on the way out.
 func (s *Stage) stopNodes(ctx context.Context) error {
 	leader := ""
-	if claims := fleet.Claims(s.file.Statuses(ctx, s.http)); len(claims) > 0 {
-		leader = claims[0].NodeID
+	if s.file != nil {
+		if claims := fleet.Claims(s.file.Statuses(ctx, s.http)); len(claims) > 0 {
+			leader = claims[0].NodeID
+		}
 	}
 	var (
 		wg   sync.WaitGroup
@@ -353,8 +319,8 @@ func (s *Stage) close() error {
 	if s.load != nil {
 		s.load.stop()
 	}
-	if s.sampler != nil {
-		s.sampler.stop()
+	if s.traffic != nil {
+		s.traffic.stop()
 	}
 	asking, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -365,5 +331,14 @@ func (s *Stage) close() error {
 		}
 	}
 	s.http.CloseIdleConnections()
-	return err
+	return errors.Join(err, os.RemoveAll(s.scratch))
+}
+
+// Nodes are the ids of all nodes.
+func (s *Stage) Nodes() []string {
+	var ids []string
+	for _, n := range s.file.Nodes {
+		ids = append(ids, n.ID)
+	}
+	return ids
 }

@@ -64,7 +64,7 @@ func (r *Record) Belief() []Interval {
 // thaw cuts out the times in which a node was frozen.
 func (r *Record) thaw(acting []Interval) []Interval {
 	for _, f := range r.Faults {
-		if f.Kind != kindFreeze {
+		if f.Kind != KindFreeze {
 			continue
 		}
 		var parts []Interval
@@ -186,7 +186,7 @@ type Failover struct {
 	// AfterFaultMS is from the fault to the new leader's first accepted write.
 	AfterFaultMS float64 `json:"after_fault_ms"`
 	// BeyondLeaseMS is from the end of the old leader's lease to that write:
-	// the part that is not the TTL's.
+	// the part that is not the TTL's. 0 where no lease ran out.
 	BeyondLeaseMS float64 `json:"beyond_lease_ms"`
 }
 
@@ -212,8 +212,10 @@ func (r *Record) Failovers() []Failover {
 		}
 		for _, fault := range r.Faults {
 			if fault.Term == old.Term {
-				f.Fault = fault.Kind
-				f.AfterFaultMS, f.BeyondLeaseMS = millis(w.At-fault.Began), millis(w.At-fault.LeaseEnd)
+				f.Fault, f.AfterFaultMS = fault.Kind, millis(w.At-fault.Began)
+				if fault.LeaseEnd > 0 && !graceful(fault.Kind) {
+					f.BeyondLeaseMS = millis(w.At - fault.LeaseEnd)
+				}
 			}
 		}
 		all = append(all, f)

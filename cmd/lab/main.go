@@ -9,16 +9,11 @@ import (
 	"syscall"
 
 	"baton/lab"
-	"baton/lab/fencingoff"
-	"baton/lab/gcpause"
-	"baton/lab/killclean"
-	"baton/lab/partition"
+	"baton/lab/all"
 )
-
-var experiments = []lab.Experiment{killclean.Experiment, partition.Experiment, gcpause.Experiment, fencingoff.Experiment}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends it at once
-	os.Exit(lab.Main(ctx, experiments, os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(lab.Main(ctx, all.Experiments, os.Args[1:], os.Stdout, os.Stderr))
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"baton/lab"
+	"baton/lab/all"
 )
 
 // patience is far beyond what anything here takes.
@@ -32,7 +33,7 @@ func TestCommands(t *testing.T) {
 		{"list", []string{"list"}, 0, "4  gcpause", ""},
 		{"no such command", []string{"ran"}, 2, "", `unknown command "ran"`},
 		{"no such experiment", []string{"run", "--only", "1,99"}, 2, "", `experiment "99" is not known`},
-		{"no such backend", []string{"run", "--backend", "paper"}, 2, "", `--backend "paper" is not known`},
+		{"no such backend", []string{"run", "--backend", "paper"}, 2, "", `backend "paper" is not known`},
 		{"no such profile", []string{"run", "--profile", "slow"}, 2, "", `profile "slow" is not known`},
 		{"no such flag", []string{"run", "--no"}, 2, "", "-no"},
 		{"an argument too many", []string{"run", "1"}, 2, "", `unexpected argument "1"`},
@@ -41,7 +42,7 @@ func TestCommands(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
-			status := lab.Main(t.Context(), experiments, tt.args, &stdout, &stderr)
+			status := lab.Main(t.Context(), all.Experiments, tt.args, &stdout, &stderr)
 			if status != tt.status || !strings.Contains(stdout.String(), tt.stdout) || !strings.Contains(stderr.String(), tt.stderr) {
 				t.Errorf("status %d, want %d\nstdout: %s\nstderr: %s", status, tt.status, stdout.String(), stderr.String())
 			}

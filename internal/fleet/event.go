@@ -39,14 +39,14 @@ const (
 	// WriteFailed: it did not land, or nobody knows whether it did.
 	WriteFailed EventType = "write_failed"
 	// Called: it asked its backend for something, which Reason names; SentAt is
-	// from before. If that left it with a lease, Term and Remaining describe it.
+	// from before. If that was about a lease, Term and Remaining describe it.
 	Called EventType = "called"
 	// AskedToResign: it was told to give up its leadership, to Reason if that is set.
 	AskedToResign EventType = "asked_to_resign"
 	// Resumed: it goes on with the work of Resource where the last checkpoint
 	// ended: Units has been done. Nanos is how long it took to know.
 	Resumed EventType = "resumed"
-	// Worked: it has done the work that Units names, and writes a checkpoint next.
+	// Worked: it has done the work that Units names; a checkpoint is to follow.
 	Worked EventType = "worked"
 	// NextServed sums up the requests for numbers since the one before.
 	NextServed EventType = "next"

@@ -5,6 +5,7 @@ package gcpause
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"baton/lab"
@@ -34,12 +35,12 @@ const (
 
 // Frozen is the arm. Its nodes are sound: nothing about them is broken.
 func Frozen(s lab.Setting) lab.Arm {
-	ttl := s.Profile.TTL
+	ttl := s.TTL(s.Profile.TTL)
 	return lab.Arm{
 		Name: frozenName, Says: "SIGSTOP of the whole process, SIGCONT after TTL + 500 ms. The nodes are sound and look at the clock right before each write; the pause falls between look and write.",
 		TTL: ttl, WriteDelay: thinking, Takes: time.Duration(s.Profile.Repeats)*(2*ttl+time.Second) + 2*time.Second,
 		Script: func(ctx context.Context, f *lab.Stage) error { return script(ctx, f, s.Profile.Repeats, ttl+beyond) },
-		Checks: append(lab.Fenced(), lab.StaleSent(1), lab.FailedOver, lab.NotEarly, lab.OnlyKilled),
+		Checks: append(slices.Concat(lab.Fenced(), s.Leases()), lab.StaleSent(1), lab.FailedOver, lab.OnlyKilled),
 	}
 }
 

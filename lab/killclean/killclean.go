@@ -5,6 +5,7 @@ package killclean
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"gonum.org/v1/plot"
@@ -31,15 +32,39 @@ const slack = 2 * time.Second
 
 func arms(s lab.Setting) []lab.Arm {
 	var all []lab.Arm
-	for _, ttl := range s.Profile.TTLs {
+	for _, ttl := range ttls(s) {
 		all = append(all, lab.Arm{
 			Name: fmt.Sprintf("ttl %v", ttl), Says: "kill -9 of the leader, which then starts again.",
 			TTL: ttl, Broken: s.Broken, Takes: time.Duration(s.Profile.Repeats)*(ttl+2*time.Second) + 2*time.Second,
 			Script: func(ctx context.Context, f *lab.Stage) error { return script(ctx, f, s.Profile.Repeats) },
-			Checks: append(lab.Fenced(), lab.OneByBelief, lab.FailedOver, lab.NotEarly, lab.OnlyKilled, lab.Beyond(slack)),
+			Checks: append(slices.Concat(s.Sound(), s.Leases(), targets(s, ttl)), lab.FailedOver),
 		})
 	}
 	return all
+}
+
+// ttls are one where nothing depends on it.
+func ttls(s lab.Setting) []time.Duration {
+	if s.Backend.Peers {
+		return []time.Duration{s.Profile.TTL}
+	}
+	return s.TTLs(s.Profile.TTLs)
+}
+
+// The targets: a failover with a TTL of 3 s, and one among peers.
+const (
+	leaseTarget = 5 * time.Second
+	peersTarget = 1500 * time.Millisecond
+)
+
+func targets(s lab.Setting, ttl time.Duration) []lab.Check {
+	switch {
+	case s.Backend.Peers:
+		return []lab.Check{lab.Within(peersTarget)}
+	case ttl <= 3*time.Second:
+		return []lab.Check{lab.Within(leaseTarget), lab.Beyond(slack)}
+	}
+	return []lab.Check{lab.Beyond(slack)}
 }
 
 func script(ctx context.Context, f *lab.Stage, repeats int) error {
@@ -81,8 +106,11 @@ func findings(r lab.Result) []string {
 			}
 		}
 		if len(gaps) > 0 {
-			said = append(said, fmt.Sprintf("TTL %d ms: %d kills, failover %s ms from the last write of the old leader to the first of the new one; of that %s ms lie beyond the lease's own end.",
-				a.TTLMS, len(gaps), lab.Span(gaps), lab.Span(beyond)))
+			text := fmt.Sprintf("%d kills, failover %s ms from the last write of the old leader to the first of the new one", len(gaps), lab.Span(gaps))
+			if slices.Max(beyond) != 0 {
+				text = fmt.Sprintf("TTL %d ms: %s; of that %s ms lie beyond the lease's own end", a.TTLMS, text, lab.Span(beyond))
+			}
+			said = append(said, text+".")
 		}
 	}
 	return said

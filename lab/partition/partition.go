@@ -5,6 +5,7 @@ package partition
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"baton/lab"
@@ -31,7 +32,7 @@ const (
 // sound: leaders as they should be. That answers come late before the cut is
 // what tells trust from the send from trust from the receipt.
 func sound(s lab.Setting) lab.Arm {
-	ttl := s.Profile.TTL
+	ttl := s.TTL(s.Profile.TTL)
 	return lab.Arm{
 		Name: soundName, Says: "First the backend's answers come late, then the leader is cut off, both ways. It stops before its lease ends.",
 		TTL: ttl, Broken: s.Broken, Takes: time.Duration(s.Profile.Repeats)*(4*ttl) + 3*time.Second,
@@ -46,14 +47,14 @@ func sound(s lab.Setting) lab.Arm {
 				return cut(ctx, f, 2*ttl)
 			})
 		},
-		Checks: append(lab.Fenced(), lab.OneByBelief, lab.NoneStale, lab.FailedOver, lab.NotEarly, lab.OnlyKilled),
+		Checks: append(slices.Concat(s.Sound(), s.Leases(), stopped(s)), lab.FailedOver),
 	}
 }
 
 // Lingering is the arm whose leaders go on after their leadership, as those do
 // that never look at the clock: two nodes think that they lead.
 func Lingering(s lab.Setting) lab.Arm {
-	ttl := s.Profile.TTL
+	ttl := s.TTL(s.Profile.TTL)
 	return lab.Arm{
 		Name: lingeringName, Says: "The leader is cut off, and its work goes on although its leadership has ended: two nodes think that they lead, and the resource decides.",
 		TTL: ttl, Linger: ttl + time.Second, Takes: time.Duration(s.Profile.Repeats)*(3*ttl) + 3*time.Second,
@@ -65,12 +66,18 @@ func Lingering(s lab.Setting) lab.Arm {
 }
 
 // late is how late answers are: so that it matters, and renewals still come
-// through in time. A renewal over etcd takes three answers.
+// through in time. A renewal may take several answers.
 func late(s lab.Setting) time.Duration {
-	if s.Backend == "etcd" {
-		return s.Profile.TTL / 15
+	return s.TTL(s.Profile.TTL) / time.Duration(5*max(s.Backend.Answers, 1))
+}
+
+// stopped: a leader that some kind of quorum stands behind has stopped by the
+// time another may write.
+func stopped(s lab.Setting) []lab.Check {
+	if s.Backend.Unguarded {
+		return nil
 	}
-	return s.Profile.TTL / 5
+	return []lab.Check{lab.NoneStale}
 }
 
 func cut(ctx context.Context, f *lab.Stage, d time.Duration) error {

@@ -61,38 +61,57 @@ func (t *term) workOff(ctx context.Context, o owned) error {
 	t.events.Log(t.about(t.l, fleet.Event{Type: fleet.Resumed, Resource: o.name, Units: &fencedclient.Units{First: 1, Last: at.Done}, Nanos: fleet.Now() - began}))
 	total := o.total(set.Size)
 	step := max(1, int64(float64(total)*float64(t.opt.checkpointEvery)/float64(t.opt.workTime)))
-	ticker := time.NewTicker(max(t.opt.checkpointEvery, t.opt.workTime/time.Duration(total)))
+	ticker := time.NewTicker(max(t.opt.checkpointEvery, t.opt.workTime/time.Duration(total)) / strokes)
 	defer ticker.Stop()
 	for at.Done < total {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
+		done, err := t.doWork(ctx, set, o, *at, min(step, total-at.Done), ticker.C)
+		if err != nil || done == nil {
+			return err
 		}
-		if err := t.advance(set, o, at, min(step, total-at.Done)); err != nil || t.mayWrite() != nil {
+		if err := t.save(o, at, *done); err != nil || t.mayWrite() != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// advance does the next pieces and writes a checkpoint after them. If that
-// failed for now, at stays where it was, and they are done again.
-func (t *term) advance(set *workset.Set, o owned, at *checkpoint, step int64) error {
-	if t.mayWrite() != nil {
-		return nil
+// strokes is in how many parts the work between two checkpoints is done.
+const strokes = 10
+
+// doWork does the next pieces, a part at each tick, and returns the checkpoint after
+// them; nil, without an error, if the leadership ended first.
+func (t *term) doWork(ctx context.Context, set *workset.Set, o owned, at checkpoint, step int64, tick <-chan time.Time) (*checkpoint, error) {
+	for i, end := int64(1), at.Done+step; i <= strokes; i++ {
+		select {
+		case <-ctx.Done():
+			return nil, nil
+		case <-tick:
+		}
+		if t.mayWrite() != nil {
+			return nil, nil
+		}
+		units := fencedclient.Units{First: at.Done + 1, Last: end - step + step*i/strokes}
+		if units.Last < units.First {
+			continue
+		}
+		sum, err := o.do(set, units.First, units.Last)
+		if err != nil {
+			return nil, err
+		}
+		at = checkpoint{Done: units.Last, Sum: at.Sum + sum}
+		t.events.Log(t.about(t.l, fleet.Event{Type: fleet.Worked, Resource: o.name, Units: &units}))
 	}
-	units := fencedclient.Units{First: at.Done + 1, Last: at.Done + step}
-	sum, err := o.do(set, units.First, units.Last)
-	if err != nil {
-		return err
-	}
-	t.events.Log(t.about(t.l, fleet.Event{Type: fleet.Worked, Resource: o.name, Units: &units}))
-	next := checkpoint{Done: units.Last, Sum: at.Sum + sum}
+	return &at, nil
+}
+
+// save makes next the checkpoint. If that failed for now, at is where the work
+// stands, and what is beyond is done again.
+func (t *term) save(o owned, at *checkpoint, next checkpoint) error {
 	data, err := json.Marshal(next)
 	if err != nil {
 		return err
 	}
+	units := fencedclient.Units{First: at.Done + 1, Last: next.Done}
 	_, err = t.record(o.name, 1, func(ctx context.Context) (int64, error) { return o.resource.SaveAfter(ctx, units, data) })
 	switch {
 	case err == nil:

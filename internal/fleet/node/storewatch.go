@@ -19,13 +19,14 @@ type storeWatch struct {
 	node *Node
 }
 
-// called takes note of a call after its end, with the lease that it left us with.
+// called takes note of a call after its end, with the lease that it is about.
 func (w *storeWatch) called(call string, sent int64, lease baton.Lease, err error) {
 	w.node.metrics.calls.WithLabelValues(call).Inc()
 	e := fleet.Event{Type: fleet.Called, Reason: call, SentAt: sent, Nanos: fleet.Now() - sent}
 	if err != nil {
 		e.Cause = err.Error()
-	} else if lease.Held() {
+	}
+	if lease.Held() {
 		e.Term, e.Instance, e.Remaining = lease.Term, lease.InstanceID, int64(lease.Remaining)
 	}
 	w.node.events.Log(e)
@@ -49,7 +50,7 @@ func (w *storeWatch) Renew(ctx context.Context, id baton.LeaseID, extend time.Du
 func (w *storeWatch) Release(ctx context.Context, id baton.LeaseID) error {
 	sent := fleet.Now()
 	err := w.Store.Release(ctx, id)
-	w.called("release", sent, baton.Lease{}, err)
+	w.called("release", sent, baton.Lease{Term: id.Term, NodeID: id.NodeID, InstanceID: id.InstanceID}, err)
 	return err
 }
 

@@ -1,0 +1,141 @@
+package lab
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"baton"
+	"baton/internal/fleet"
+)
+
+// Election is how a group came to its next leader.
+type Election struct {
+	Term baton.Term `json:"term"`
+	Node string     `json:"node"`
+	// Opened says since when the group was open, and At when: "release", the
+	// one before gave it back; "deadline", its lease had ended; "fault", it was
+	// struck, where there is no lease.
+	Opened string `json:"opened"`
+	At     int64  `json:"opened_ns"`
+	// LatencyMS is from then to when the winner knew.
+	LatencyMS float64 `json:"latency_ms"`
+	// Calls is how often nodes asked their backend for anything but renewals, from
+	// the fault or the release until a second after the election; those of a node
+	// that was started again among them.
+	Calls int `json:"calls"`
+}
+
+// wins are the elections as the nodes logged them, by time.
+func (r *Record) wins() []fleet.Event {
+	var won []fleet.Event
+	for _, e := range r.Events {
+		if e.Type == fleet.Elected {
+			won = append(won, e)
+		}
+	}
+	return won
+}
+
+// Elections are those after the first.
+func (r *Record) Elections() []Election {
+	won := r.wins()
+	var all []Election
+	for i := 1; i < len(won); i++ {
+		before, now := won[i-1], won[i]
+		e := Election{Term: now.Term, Node: now.Node}
+		fault, struck := r.faultOf(before.Term)
+		release := r.releaseOf(before.Term)
+		end := r.leaseEnd(before.Term)
+		switch {
+		case release > 0 && release < now.At:
+			e.Opened, e.At = "release", release
+		case end > 0:
+			e.Opened, e.At = "deadline", end
+		case struck:
+			e.Opened, e.At = "fault", fault.Began
+		default:
+			continue // nobody knows since when
+		}
+		e.LatencyMS = millis(now.At - e.At)
+		since := e.At
+		if struck {
+			since = min(since, fault.Began)
+		}
+		e.Calls = r.calls(since, now.At+int64(time.Second))
+		all = append(all, e)
+	}
+	return all
+}
+
+func (r *Record) faultOf(term baton.Term) (Fault, bool) {
+	i := slices.IndexFunc(r.Faults, func(f Fault) bool { return f.Term == term })
+	if i < 0 {
+		return Fault{}, false
+	}
+	return r.Faults[i], true
+}
+
+// releaseOf is when a leader sent the release of its lease; 0 if it did not.
+func (r *Record) releaseOf(term baton.Term) int64 {
+	for _, e := range r.Events {
+		if e.Type == fleet.Called && e.Reason == "release" && e.Term == term {
+			return e.SentAt
+		}
+	}
+	return 0
+}
+
+// calls counts what was asked of the backend from one moment to another, beside renewals.
+func (r *Record) calls(from, to int64) int {
+	n := 0
+	for _, e := range r.Events {
+		if e.Type == fleet.Called && e.Reason != "renew" && e.SentAt >= from && e.SentAt < to {
+			n++
+		}
+	}
+	return n
+}
+
+// Turns is how often each node led, and for how many elections in a row each of
+// them did not.
+func (r *Record) Turns() (led, drought map[string]int) {
+	led, drought = map[string]int{}, map[string]int{}
+	current := map[string]int{}
+	for node := range r.Skew {
+		led[node], drought[node] = 0, 0
+	}
+	for _, e := range r.wins() {
+		led[e.Node]++
+		for node := range led {
+			if node == e.Node {
+				current[node] = 0
+				continue
+			}
+			current[node]++
+			drought[node] = max(drought[node], current[node])
+		}
+	}
+	return led, drought
+}
+
+// Percentile of a list, in percent; NaN of an empty one.
+func Percentile(all []float64, percent float64) float64 {
+	if len(all) == 0 {
+		return math.NaN()
+	}
+	sorted := slices.Clone(all)
+	slices.SortFunc(sorted, cmp.Compare[float64])
+	at := int(math.Ceil(percent/100*float64(len(sorted)))) - 1
+	return sorted[max(0, at)]
+}
+
+// latencies are those of all elections.
+func latencies(all []Election) []float64 {
+	var ms []float64
+	for _, e := range all {
+		ms = append(ms, e.LatencyMS)
+	}
+	return ms
+}

@@ -20,6 +20,12 @@ type Cluster interface {
 	RemoveServer(ctx context.Context, id string) error
 }
 
+// Archive is a Cluster that can be backed up.
+type Archive interface {
+	// Backup returns one state of the cluster, as a file that can be restored.
+	Backup(ctx context.Context) ([]byte, error)
+}
+
 // ClusterStatus is a cluster as one of its servers sees it.
 type ClusterStatus struct {
 	Server, Cluster, Leader, State          string
@@ -44,6 +50,24 @@ func (s *Service) ClusterStatus(ctx context.Context) (ClusterStatus, error) {
 		return ClusterStatus{}, unsupported(s, "be looked at as a cluster: it is none of servers like this")
 	}
 	return ask(ctx, s, "look at the cluster", s.cfg.Cluster.Status)
+}
+
+// backupTime is far more than it takes to copy a million leases.
+const backupTime = time.Minute
+
+// Backup is the state of the cluster, as a file that can be restored.
+func (s *Service) Backup(ctx context.Context) (file []byte, err error) {
+	defer func() { s.audit(ctx, "backup", "", err, "bytes", len(file)) }()
+	archive, ok := s.cfg.Cluster.(Archive)
+	if !ok {
+		return nil, unsupported(s, "be backed up by Baton")
+	}
+	ctx, cancel := context.WithTimeout(ctx, backupTime)
+	defer cancel()
+	if file, err = archive.Backup(ctx); err != nil && !baton.IsAnswer(err) {
+		err = unavailable("back up", err)
+	}
+	return file, err
 }
 
 // AddServer makes a server part of the cluster.

@@ -83,6 +83,7 @@ as a variable too: --log-level is $BATON_LOG_LEVEL.`,
 		a.groupsCommand(), a.groupCommand(),
 		a.campaignCommand(), a.stepDownCommand(), a.transferCommand(),
 		a.clusterCommand(), a.storesCommand(),
+		a.backupCommand(), a.restoreCommand(),
 		a.versionCommand(), exitCodesTopic(),
 	)
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {

@@ -64,6 +64,14 @@ func NewRecord() *Record {
 // Floor is the term that the first grant of an unknown group exceeds.
 func (r *Record) Floor() baton.Term { return r.floor }
 
+// HighestTerm is the highest that any group has reached; 0 if none was ever led.
+func (r *Record) HighestTerm() (highest baton.Term) {
+	for _, g := range r.groups {
+		highest = max(highest, g.lastTerm())
+	}
+	return highest
+}
+
 // Held is how many groups are held.
 func (r *Record) Held() int { return r.held }
 

@@ -106,5 +106,5 @@ func (a *Admission) save() error {
 	if err != nil {
 		return err
 	}
-	return writeFile(a.path, b)
+	return WriteFile(a.path, b)
 }

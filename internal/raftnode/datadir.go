@@ -62,7 +62,7 @@ func readIdentity(dir, server string) (Identity, error) {
 		if err != nil {
 			return Identity{}, err
 		}
-		return id, writeFile(path, b)
+		return id, WriteFile(path, b)
 	}
 	if err != nil {
 		return Identity{}, fmt.Errorf("data directory: %w", err)
@@ -80,8 +80,8 @@ func readIdentity(dir, server string) (Identity, error) {
 	return id, nil
 }
 
-// writeFile replaces a file so that after a crash it is the old one or the new one, whole.
-func writeFile(path string, b []byte) error {
+// WriteFile replaces a file so that after a crash it is the old one or the new one, whole.
+func WriteFile(path string, b []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
 	if err != nil {
 		return err

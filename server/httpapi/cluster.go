@@ -2,6 +2,8 @@ package httpapi
 
 import (
 	"net/http"
+	"slices"
+	"strconv"
 
 	"baton/api"
 )
@@ -28,6 +30,27 @@ func (h *Handler) clusterStatus(x *exchange) (int, any, error) {
 		answer.Servers = append(answer.Servers, server)
 	}
 	return http.StatusOK, answer, nil
+}
+
+// backup sends a file, in pieces: whoever takes them slowly has WriteTimeout for each.
+func (h *Handler) backup(x *exchange) (int, any, error) {
+	x.lasts = true
+	file, err := h.svc.Backup(x.acting())
+	if err != nil {
+		return 0, nil, err
+	}
+	head := x.w.Header()
+	head.Set("Content-Type", "application/octet-stream")
+	head.Set("Content-Length", strconv.Itoa(len(file)))
+	head["Cache-Control"] = noStore
+	for piece := range slices.Chunk(file, 64<<10) {
+		h.allowWrite(x.w)
+		if _, err := x.w.Write(piece); err != nil {
+			h.log.Info("backup cut off: it was not read", "from", x.r.RemoteAddr, "error", err)
+			break
+		}
+	}
+	return 0, nil, nil
 }
 
 func (h *Handler) addServer(x *exchange) (int, any, error) {

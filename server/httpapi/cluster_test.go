@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"testing"
@@ -39,6 +40,19 @@ func (c *twoServers) RemoveServer(_ context.Context, id string) error {
 	}
 	c.did = append(c.did, "remove "+id)
 	return nil
+}
+
+func (c *twoServers) Backup(context.Context) ([]byte, error) {
+	return bytes.Repeat([]byte("state"), 100_000), nil
+}
+
+func TestBackup(t *testing.T) {
+	r := newRig(t, withService(func(cfg *server.Config) { cfg.Cluster = &twoServers{} }))
+	a := r.do("GET", "/v1/cluster/backup", "").want(200)
+	if len(a.body) != 500_000 {
+		t.Errorf("a backup of %d bytes", len(a.body))
+	}
+	newRig(t).do("GET", "/v1/cluster/backup", "").want(409).has("reason", "unsupported")
 }
 
 func TestCluster(t *testing.T) {

@@ -55,6 +55,7 @@ func (h *Handler) routeList() []route {
 		{"POST", group + "/step-down", "step_down", h.stepDown},
 
 		{"GET", "/v1/cluster", "cluster", h.clusterStatus},
+		{"GET", "/v1/cluster/backup", "backup", h.backup},
 		{"POST", "/v1/cluster/servers", "add_server", h.addServer},
 		{"DELETE", "/v1/cluster/servers/{server_id}", "remove_server", h.removeServer},
 

@@ -139,6 +139,13 @@ func (s *Store) Add(ctx context.Context, id, address string) error {
 	if s.raft.State() != raft.Leader {
 		return s.notRaftLeader()
 	}
+	s.mu.Lock()
+	held := s.holding("add", s.clock.Now())
+	s.mu.Unlock()
+	if held != nil {
+		// Nobody else knows of it, and could lead the cluster before its time is over.
+		return held
+	}
 	config, err := s.configuration()
 	if err != nil {
 		return err

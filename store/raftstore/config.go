@@ -36,6 +36,8 @@ type Config struct {
 
 	dial  raftnode.Dialer
 	trial *trial
+	// quarantine is how long a restored server grants nothing, if not for as long as a lease can last.
+	quarantine time.Duration
 }
 
 const maxServers = 9

@@ -225,6 +225,9 @@ func (r *reign) acquireOnce(ctx context.Context, group string, c baton.Candidate
 	refused := false
 	var came time.Duration
 	err := r.under(op, func(now time.Duration) error {
+		if err := r.s.holding(op, now); err != nil {
+			return err
+		}
 		came = now
 		lease := r.s.record.Get(group)
 		if fate, ok := r.endings[group]; ok {

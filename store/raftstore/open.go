@@ -27,6 +27,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("raft store: %w", err)
 	}
+	if cfg.trial == nil {
+		cfg.trial = broken
+	}
 	var undo []func() error
 	fail := func(err error) (*Store, error) {
 		for _, f := range slices.Backward(undo) {
@@ -59,6 +62,10 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return fail(fmt.Errorf("read the log: %w", err))
 	}
+	how, err := readRestored(cfg.Dir, kept)
+	if err != nil {
+		return fail(err)
+	}
 	cached, err := raft.NewLogCache(4096, logs)
 	if err != nil {
 		return fail(err)
@@ -77,7 +84,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	undo = append(undo, func() error { peers.Close(); return nil })
 
 	p := parts{
-		logs: cached, stable: logs, snapshots: snapshots, peers: peers, admission: admission,
+		logs: cached, stable: logs, snapshots: snapshots, peers: peers, admission: admission, restored: how,
 	}
 	if !begun && !cfg.Join {
 		if p.bootstrap, err = cfg.begin(ctx, id, peers); err != nil {
@@ -107,7 +114,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 // it would first wait for the leader that it cannot have: raft has no word for
 // that, but one by which a leader makes another server campaign, and a server can say it to
 // itself. If that fails, it waits as any other.
-func (s *Store) electSelf(transport raft.Transport, own net.Addr) {
+func (s *Store) electSelf(transport *raft.NetworkTransport, own net.Addr) {
 	config, err := s.configuration()
 	if err != nil || !isOnlyVoter(config, s.id()) || s.raft.State() != raft.Follower {
 		return
@@ -117,6 +124,7 @@ func (s *Store) electSelf(transport raft.Transport, own net.Addr) {
 	if err != nil {
 		s.log.Debug("could not begin the election early", "err", err)
 	}
+	transport.CloseStreams() // a server has no more to say to itself
 }
 
 // begin is what an empty server does before it may vote. If its cluster has not

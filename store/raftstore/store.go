@@ -70,6 +70,10 @@ type Store struct {
 	reign    *reign        // nil unless this server leads the cluster and is ready to
 	changed  chan struct{} // closed when reign changes
 	follows  followed
+	// held: restored from a backup, this server grants nothing until then.
+	held      bool
+	heldUntil time.Duration
+	stopHold  func() bool
 }
 
 var (
@@ -91,6 +95,8 @@ type parts struct {
 	// bootstrap is the configuration that the cluster begins with; empty if it
 	// has begun already, or is begun by others.
 	bootstrap []raft.Server
+	// restored: the state is that of a backup. Nil if it is not, or has been used since.
+	restored *restored
 }
 
 // peers is how servers talk to each other, beside raft.
@@ -119,8 +125,12 @@ func start(cfg Config, p parts) (*Store, error) {
 			return nil, fmt.Errorf("begin the cluster: %w", err)
 		}
 	}
+	if p.restored != nil {
+		s.hold(*p.restored)
+	}
 	r, err := raft.NewRaft(config, machine{s}, p.logs, p.stable, p.snapshots, p.transport)
 	if err != nil {
+		s.endHold()
 		return nil, fmt.Errorf("start raft: %w", err)
 	}
 	s.raft = r
@@ -172,6 +182,7 @@ func (s *Store) Close() error {
 
 func (s *Store) stop() error {
 	s.close()
+	s.endHold()
 	s.feed.Close()
 	// First, while raft lives: it leaves what it has taken and not begun
 	// without an answer when it is shut down.

@@ -29,7 +29,12 @@ const (
 
 var errClosed = errors.New("the client is closed")
 
-const typeStream = "text/event-stream"
+// What a request accepts: an answer that comes as a whole, changes one by one, a file.
+const (
+	typeShort  = "application/json"
+	typeStream = "text/event-stream"
+	typeFile   = "application/octet-stream"
+)
 
 // Values of headers that all requests share, as nobody may change a request that is sent.
 var (
@@ -247,7 +252,7 @@ func unavailable(op string, last *failure, wait time.Duration) error {
 
 // attempt sends the request to one server and returns the body of a success.
 func (c *Client) attempt(ctx context.Context, srv *server, k call, body []byte) ([]byte, error) {
-	resp, err := c.send(ctx, srv, k, body, "application/json")
+	resp, err := c.send(ctx, srv, k, body, typeShort)
 	if err != nil {
 		return nil, err
 	}

@@ -44,7 +44,7 @@ func newDirect(rest *http.Transport) *direct {
 
 // RoundTrip implements http.RoundTripper.
 func (d *direct) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.URL.Scheme != "http" || req.Header.Get("Accept") == typeStream || !d.isPlain(req) {
+	if req.URL.Scheme != "http" || req.Header.Get("Accept") != typeShort || !d.isPlain(req) {
 		return d.rest.RoundTrip(req)
 	}
 	c, err := d.connect(req)

@@ -182,18 +182,24 @@ func (w *watch) connect(ctx context.Context) (*server, *http.Response, error) {
 	if w.cursor != "" {
 		k.path += "?" + url.Values{"cursor": {string(w.cursor)}}.Encode()
 	}
+	return w.c.openStream(ctx, k, typeStream)
+}
+
+// openStream sends a request whose answer takes its time, of the type accepted, to the
+// first server that begins one. ctx is the stream's.
+func (c *Client) openStream(ctx context.Context, k call, accepted string) (*server, *http.Response, error) {
 	var from *server
 	var stream *http.Response
-	_, err := w.c.tryServers(ctx, k, func(try context.Context, srv *server) error {
+	_, err := c.tryServers(ctx, k, func(try context.Context, srv *server) error {
 		// The request runs under the stream's context, and until it has begun under the try's too.
 		req, cancel := context.WithCancelCause(ctx)
 		unhook := context.AfterFunc(try, func() { cancel(context.Cause(try)) })
-		resp, err := w.c.send(req, srv, k, nil, typeStream)
+		resp, err := c.send(req, srv, k, nil, accepted)
 		if err != nil {
 			cancel(nil)
 			return err
 		}
-		if isSuccess(resp.StatusCode) && hasType(resp, typeStream) {
+		if isSuccess(resp.StatusCode) && hasType(resp, accepted) {
 			if !unhook() { // too late after all
 				_ = resp.Body.Close()
 				return &failure{server: srv.base, err: context.Cause(try)}

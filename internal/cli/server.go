@@ -28,6 +28,8 @@ type serverFlags struct {
 	store          string
 	explicitGroups bool
 	minTTL, maxTTL time.Duration
+	minGiven       bool
+	maxGiven       bool
 	logFormat      string
 	logLevel       string
 	insecure       bool
@@ -65,6 +67,7 @@ Without authentication it listens on loopback only, unless --insecure is given.`
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			f.peerGiven = c.Flags().Changed("peer")
+			f.minGiven, f.maxGiven = c.Flags().Changed("default-min-ttl"), c.Flags().Changed("default-max-ttl")
 			if f.store != "raft" && (f.cluster != "" || f.join) {
 				return usagef("--cluster and --join are for --store raft")
 			}
@@ -123,7 +126,7 @@ func (a *app) serve(ctx context.Context, f serverFlags) error {
 	if isRaft {
 		cfg.Cluster = raftCluster{raft}
 	}
-	service, err := server.New(store, cfg)
+	service, err := newService(store, cfg, f)
 	if err != nil {
 		return &usageError{err: errors.Join(err, store.Close(), door.close())}
 	}
@@ -144,6 +147,22 @@ func (a *app) serve(ctx context.Context, f serverFlags) error {
 		log.Warn("the store was not closed as it should be", "err", closed)
 	}
 	return err
+}
+
+// newService refuses bounds that somebody asked for and the store cannot keep.
+// Those that nobody asked for are clipped to what it can.
+func newService(store baton.Store, cfg server.Config, f serverFlags) (*server.Service, error) {
+	g := store.Guarantees()
+	for _, b := range []struct {
+		flag  string
+		value time.Duration
+		given bool
+	}{{"--default-min-ttl", f.minTTL, f.minGiven}, {"--default-max-ttl", f.maxTTL, f.maxGiven}} {
+		if b.given && (b.value < g.MinTTL || b.value > g.MaxTTL) {
+			return nil, fmt.Errorf("%s is %v: the %s store keeps leases of %v to %v", b.flag, b.value, g.Store, g.MinTTL, g.MaxTTL)
+		}
+	}
+	return server.New(store, cfg)
 }
 
 // errDisk ends a server whose disk failed.

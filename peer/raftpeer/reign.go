@@ -1,0 +1,335 @@
+package raftpeer
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"baton"
+)
+
+// reign is this peer as raft's leader of one raft term.
+type reign struct {
+	e     *Elector
+	term  uint64
+	life  context.Context
+	end   context.CancelFunc
+	owned sync.WaitGroup
+
+	// barrier is when it was known that the first entry of the reign is committed.
+	barrier time.Duration
+	// passed: a leadership has ended here in this reign, at over, so that others go first.
+	passed bool
+	over   time.Duration
+}
+
+// watchRaft begins and ends reigns as raft's leadership comes and goes.
+//
+// Raft's channel keeps only the latest news. It wakes, and tells nothing: the raft
+// term does, and whatever counts in a reign compares it.
+func (e *Elector) watchRaft() {
+	tick := time.NewTicker(e.cfg.ElectionTimeout / 4)
+	defer tick.Stop()
+	seen := time.Now()
+	for {
+		if _, leader := e.raft.LeaderWithID(); leader != "" {
+			seen = time.Now()
+			e.sight(true)
+		} else if time.Since(seen) > 3*e.cfg.ElectionTimeout {
+			e.sight(false)
+		}
+		e.look()
+		select {
+		case leader := <-e.raft.LeaderCh():
+			e.cfg.trial.leaderCh(leader)
+		case <-e.kicks:
+		case <-tick.C:
+		case <-e.closing.Done():
+			e.depose()
+			return
+		}
+	}
+}
+
+// kick makes watchRaft look.
+func (e *Elector) kick() {
+	select {
+	case e.kicks <- struct{}{}:
+	default:
+	}
+}
+
+func (e *Elector) look() {
+	e.mu.Lock()
+	r := e.reign
+	e.mu.Unlock()
+	if r != nil && (!e.leads(r.term) || r.life.Err() != nil) {
+		e.depose()
+		r = nil
+	}
+	if r != nil || e.raft.State() != raft.Leader {
+		return
+	}
+	r = &reign{e: e, term: e.raft.CurrentTerm()}
+	r.life, r.end = context.WithCancel(e.closing)
+	e.mu.Lock()
+	e.reign = r
+	e.mu.Unlock()
+	e.traffic.elections.Add(1)
+	r.owned.Go(r.run)
+}
+
+// depose ends the reign, if there is one. Its leadership, if there is one, can be
+// trusted for as long as it was, so that the work can be stopped in peace.
+func (e *Elector) depose() {
+	e.mu.Lock()
+	r := e.reign
+	e.reign = nil
+	e.mu.Unlock()
+	if r == nil {
+		return
+	}
+	r.end()
+	r.owned.Wait()
+}
+
+// run is a reign: it settles what its predecessor left, and then it leads if
+// this node campaigns, or hands on.
+func (r *reign) run() {
+	e := r.e
+	if _, err := r.commit(command{Op: opBarrier}); err != nil {
+		e.log.Debug("could not begin a reign", "raft_term", r.term, "err", err)
+		r.end() // the next look begins another, if this peer still is raft's leader
+		return
+	}
+	e.cfg.trial.holdUp()
+	r.barrier = e.clock.Now()
+	e.log.Debug("raft's leader", "raft_term", r.term)
+	for r.life.Err() == nil {
+		rec, c, changed := e.standing()
+		switch {
+		case rec.held() && rec.RaftTerm < r.term:
+			r.settle(rec, c, changed)
+		case rec.held():
+			// It began in this reign, and its holder has not said that it is over.
+			r.reclaim(rec, c, changed)
+		case r.passed:
+			r.passed = false
+			r.handOn(rec)
+		case c != nil:
+			r.lead(c)
+		default:
+			r.idle(rec, changed)
+		}
+	}
+}
+
+// standing is all that a reign's next step depends on.
+func (e *Elector) standing() (record, *candidate, <-chan struct{}) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.record, e.candidate, e.changed
+}
+
+// wait returns when something changed, d has passed or the reign is over.
+func (r *reign) wait(changed <-chan struct{}, d time.Duration) {
+	due := make(chan struct{})
+	stop := r.e.clock.AfterFunc(d, func() { close(due) })
+	defer stop()
+	select {
+	case <-changed:
+	case <-due:
+	case <-r.life.Done():
+	}
+}
+
+// settle ends a leadership of an earlier raft leader: when its lease, counted from the barrier, is
+// over; or at once if it was this very process's, which would not campaign if it were not over.
+func (r *reign) settle(rec record, c *candidate, changed <-chan struct{}) {
+	e := r.e
+	if c != nil && e.isMine(rec.Instance) {
+		r.reclaim(rec, c, changed)
+		return
+	}
+	left := r.barrier + rec.Lease - e.clock.Now()
+	if left > 0 && !e.cfg.trial.startsAtOnce() {
+		r.wait(changed, left)
+		return
+	}
+	e.log.Info("its leader did not say that it has stopped, and its lease is over", "term", rec.Term, "leader", rec.Node)
+	r.conclude(rec, baton.Expired)
+}
+
+// reclaim ends a leadership of this process that nobody has ended. It is over for certain
+// once this node campaigns again. Its end should be on its way; if it
+// does not come, others are given raft's leadership, and wait out the lease.
+func (r *reign) reclaim(rec record, c *candidate, changed <-chan struct{}) {
+	left := r.over + rec.Lease - r.e.clock.Now()
+	switch {
+	case c != nil:
+		r.conclude(rec, baton.Resigned)
+	case rec.RaftTerm == r.term && left > 0:
+		r.wait(changed, left)
+	default:
+		r.idle(rec, changed)
+	}
+}
+
+// idle looks for a peer that wants to lead.
+func (r *reign) idle(rec record, changed <-chan struct{}) {
+	if !r.handOn(rec) {
+		r.wait(changed, r.e.cfg.ElectionTimeout/2)
+	}
+}
+
+func (r *reign) conclude(rec record, reason baton.Reason) {
+	_, err := r.commit(command{Op: opEnd, Node: rec.Node, Instance: rec.Instance, Term: rec.Term, Reason: reason, StampMS: stamp()})
+	if err != nil {
+		r.e.log.Debug("could not end a leadership", "term", rec.Term, "err", err)
+		r.pause()
+	}
+}
+
+// pause keeps a reign that cannot commit from trying all the time.
+func (r *reign) pause() { r.wait(nil, r.e.cfg.ElectionTimeout/20) }
+
+// commit proposes a command as decided in this reign, and returns the state after it.
+func (r *reign) commit(c command) (record, error) {
+	c.RaftTerm = r.term
+	return r.e.commit(c)
+}
+
+// commit returns when the entry is committed and applied, or will not be, or that is not known.
+func (e *Elector) commit(c command) (record, error) {
+	b, err := json.Marshal(c)
+	if err != nil {
+		return record{}, err
+	}
+	f := e.raft.Apply(b, e.cfg.ElectionTimeout)
+	if err := f.Error(); err != nil {
+		e.kick()
+		return record{}, err
+	}
+	a := f.Response().(applied)
+	return a.record, a.err
+}
+
+// handOn gives raft's leadership to another peer that campaigns, if there is
+// one, and reports whether it was given. That ends the reign.
+func (r *reign) handOn(rec record) bool {
+	others, err := r.e.others()
+	if err != nil {
+		return false
+	}
+	r.e.order(others, r.e.successorOf(rec))
+	for _, other := range others {
+		if s, err := r.e.ask(r.life, other); err != nil || !s.Campaigning {
+			continue
+		}
+		r.e.traffic.transfers.Add(1)
+		if err := r.e.raft.LeadershipTransferToServer(other.ID, other.Address).Error(); err != nil {
+			r.e.log.Debug("raft's leadership not handed on", "to", other.ID, "err", err)
+			continue
+		}
+		r.end()
+		r.e.kick()
+		return true
+	}
+	return false
+}
+
+// handOnAny gives raft's leadership to any peer, better to one that campaigns.
+func (e *Elector) handOnAny() error {
+	ctx, cancel := context.WithTimeout(context.Background(), e.cfg.ElectionTimeout)
+	defer cancel()
+	r := &reign{e: e, life: ctx, end: cancel}
+	if r.handOn(record{}) {
+		return nil
+	}
+	return e.raft.LeadershipTransfer().Error()
+}
+
+// order puts the preferred one first, and then those behind this one in the order of names, so that
+// all have their turn.
+func (e *Elector) order(others []raft.Server, preferred string) {
+	rank := func(s raft.Server) int {
+		switch {
+		case string(s.ID) == preferred:
+			return 0
+		case s.ID > e.id():
+			return 1
+		}
+		return 2
+	}
+	slices.SortFunc(others, func(a, b raft.Server) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.ID, b.ID))
+	})
+}
+
+// ask asks a peer how it is.
+func (e *Elector) ask(ctx context.Context, to raft.Server) (peerState, error) {
+	ctx, cancel := context.WithTimeout(ctx, e.cfg.ElectionTimeout)
+	defer cancel()
+	e.traffic.questions.Add(1)
+	return e.peers.state(ctx, to)
+}
+
+// confirm returns nil if after this call began there was a moment at which no
+// successor of this reign had been elected: a majority of all peers was in its raft term. The
+// reign's own state is looked at last.
+func (r *reign) confirm() error {
+	e := r.e
+	if instead := e.cfg.trial.confirmation(e.raft); instead != nil {
+		return instead()
+	}
+	others, err := e.others()
+	if err != nil {
+		return err
+	}
+	need := (len(others) + 1) / 2 // beside itself
+	type answer struct {
+		from  raft.ServerID
+		state peerState
+		err   error
+	}
+	answers := make(chan answer, len(others))
+	for _, other := range others {
+		r.owned.Go(func() {
+			s, err := e.ask(r.life, other)
+			answers <- answer{other.ID, s, err}
+		})
+	}
+	var failures []error
+	for range others {
+		if need <= 0 {
+			break
+		}
+		switch a := <-answers; {
+		case a.err != nil:
+			failures = append(failures, fmt.Errorf("peer %s: %w", a.from, a.err))
+		case a.state.RaftTerm > r.term:
+			return errDeposed
+		case a.state.RaftTerm < r.term:
+			failures = append(failures, fmt.Errorf("peer %s is still in raft term %d", a.from, a.state.RaftTerm))
+		default:
+			need--
+		}
+	}
+	switch {
+	case need > 0:
+		return fmt.Errorf("no majority of the peers answered: %w", errors.Join(failures...))
+	case !e.leads(r.term):
+		return errDeposed
+	}
+	return nil
+}
+
+// stamp is the wall clock, for people.
+func stamp() int64 { return time.Now().UnixMilli() }

@@ -34,7 +34,12 @@ type Backend struct {
 // Backends are what fleets can elect with here.
 var Backends = []Backend{
 	{Name: "baton", Answers: 1, Transfers: true, start: startBaton},
-	{Name: "etcd", Floor: 2 * time.Second, Answers: 3, start: obtained("etcd")},
+	{Name: "etcd", Floor: 2 * time.Second, Answers: 3, Transfers: true, start: obtained("etcd")},
+	{Name: "consul", Floor: 10 * time.Second, Answers: 3, Transfers: true, start: obtained("consul")},
+	{Name: "redis", Answers: 2, Transfers: true, start: obtained("redis")},
+	{Name: "zookeeper", Answers: 3, Transfers: true, start: obtained("zookeeper")},
+	{Name: "postgres", Answers: 5, Transfers: true, start: obtained("postgres")},
+	{Name: "kubernetes", Floor: 2 * time.Second, Answers: 3, Transfers: true, start: obtained("kubernetes")},
 }
 
 // BackendNamed finds one.

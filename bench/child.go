@@ -33,6 +33,7 @@ const (
 var children = map[string]func(ctx context.Context, args []string) int{
 	profiledServer: runProfiled,
 	scaleServer:    runScaleServer,
+	storesCommand:  runStores,
 }
 
 func runProfiled(ctx context.Context, args []string) int {

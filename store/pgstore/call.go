@@ -45,7 +45,7 @@ func try(ctx context.Context, pool *pgxpool.Pool, request func(ctx context.Conte
 			// The others of the pool are as old: what cut this one off has most likely cut off them.
 			pool.Reset()
 		}
-		again := isCode(err, "40") || broken(err) && pgconn.SafeToRetry(err)
+		again := isCode(err, "40001", "40P01") || broken(err) && pgconn.SafeToRetry(err)
 		if !again || n == attempts || ctx.Err() != nil {
 			return err
 		}

@@ -187,6 +187,48 @@ func TestCommitWithoutAnswer(t *testing.T) {
 		func(now baton.Lease) bool { return !now.Held() })
 }
 
+// With a synchronous standby that is away, nothing is acknowledged, not even
+// where the session would not wait for it; and what happened meanwhile is found when it is back.
+func TestNothingIsAcknowledgedWithoutTheSynchronousStandby(t *testing.T) {
+	t.Parallel()
+	server := testserver.Start(t, testserver.Postgres)
+	o := newOneAt(t, server.Direct)
+	l := o.lead("held", "a", baton.MaxTTL)
+	s := open(t, pgstore.Config{URL: server.Direct + "&synchronous_commit=local", Schema: o.schema, Timeout: time.Second})
+	standby := func(name string) {
+		t.Helper()
+		o.exec(`ALTER SYSTEM SET synchronous_standby_names = '` + name + `'`)
+		o.exec(`SELECT pg_reload_conf()`)
+		eventually(t, "the setting", func() bool { return ask[string](o, `SHOW synchronous_standby_names`) == name })
+	}
+	standby("ghost")
+	_, err := s.Acquire(t.Context(), "g", candidate("a"), baton.MaxTTL)
+	wantKind(t, "acquire", err, baton.ErrUnavailable)
+	_, err = s.Renew(t.Context(), l.ID(), time.Minute)
+	wantKind(t, "renew", err, baton.ErrUnavailable)
+	standby("")
+	if l, err := s.Acquire(t.Context(), "g", candidate("a"), baton.MaxTTL); err != nil || l.Term != 1 {
+		t.Errorf("asked again: %+v, %v, want term 1", l, err)
+	}
+}
+
+func TestTermsAreUsedUp(t *testing.T) {
+	t.Parallel()
+	o := newOne(t)
+	o.release(o.lead("old", "a", time.Minute))
+	o.exec(`UPDATE baton.store SET floor = $1`, int64(baton.MaxTerm))
+	for _, group := range []string{"old", "new"} {
+		_, err := o.Acquire(t.Context(), group, candidate("b"), time.Minute)
+		var conflict *baton.ConflictError
+		if !errors.As(err, &conflict) || conflict.Reason != baton.ConflictTermsExhausted {
+			t.Errorf("group %s: got %v, want its terms to be used up", group, err)
+		}
+	}
+	if _, err := o.Group(t.Context(), "new"); !errors.Is(err, baton.ErrNotFound) {
+		t.Errorf("a group whose only candidate was refused: got %v, want it unknown", err)
+	}
+}
+
 // Those who wait and watch, as many as there are, keep no renewal from a connection.
 func TestWaitsDoNotUseUpTheConnections(t *testing.T) {
 	t.Parallel()

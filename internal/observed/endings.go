@@ -61,7 +61,7 @@ func (l *Leases) changeUntil(ctx context.Context, id baton.LeaseID, decide func(
 	for ctx.Err() == nil {
 		now, err := l.load(ctx, id.Group)
 		if err != nil {
-			return err
+			return lost.settle(err)
 		}
 		r := now.snap.Record
 		if lost.show(r) {
@@ -76,7 +76,7 @@ func (l *Leases) changeUntil(ctx context.Context, id baton.LeaseID, decide func(
 		by := newID()
 		next, err := decide(ctx, r, by)
 		if err != nil {
-			return err
+			return lost.settle(err)
 		}
 		asked := l.clock.Now()
 		snap, err := l.register.Swap(ctx, id.Group, now.snap, next)
@@ -85,7 +85,7 @@ func (l *Leases) changeUntil(ctx context.Context, id baton.LeaseID, decide func(
 			l.sights.see(id.Group, snap, asked)
 			return nil
 		case baton.IsAnswer(err):
-			return err
+			return lost.settle(err)
 		case !errors.Is(err, ErrChanged):
 			failed, lost[by] = err, asked
 			pause(ctx, retryPause)

@@ -111,6 +111,14 @@ func (l *Leases) view(ctx context.Context, group string) (sight, error) {
 // each with a time from before it was sent.
 type attempts map[string]time.Duration
 
+// settle keeps a refusal of one attempt from being the answer while an earlier one may yet take effect.
+func (a attempts) settle(err error) error {
+	if len(a) > 0 && baton.IsAnswer(err) {
+		return fmt.Errorf("%w: a repetition was refused: %v", errLost, err)
+	}
+	return err
+}
+
 // Acquire grants a vacant group.
 func (l *Leases) Acquire(ctx context.Context, group string, c baton.Candidate, ttl time.Duration) (baton.Lease, error) {
 	if err := baton.ValidateID("group", group); err != nil {
@@ -133,7 +141,7 @@ func (l *Leases) acquire(ctx context.Context, group string, c baton.Candidate, t
 	for ctx.Err() == nil {
 		now, err := l.load(ctx, group)
 		if err != nil {
-			return baton.Lease{}, err
+			return baton.Lease{}, lost.settle(err)
 		}
 		if now.snap.Record.heldBy(c) {
 			lease, err := l.renew(ctx, now, lost, now.snap.Record.lease(group).ID(), func(Record) (time.Duration, error) { return ttl, nil })
@@ -142,8 +150,11 @@ func (l *Leases) acquire(ctx context.Context, group string, c baton.Candidate, t
 			}
 			return lease, err
 		}
-		if err := l.refusal(ctx, group, now, c); err != nil {
-			return baton.Lease{}, err
+		if err := l.refusal(group, now, c); err != nil {
+			return baton.Lease{}, err // it is of another version than an attempt that was lost, which fails now
+		}
+		if err := l.outOfTurn(ctx, group, now, c); err != nil {
+			return baton.Lease{}, lost.settle(err)
 		}
 		id, sent := newID(), l.clock.Now()
 		snap, err := l.register.Swap(ctx, group, now.snap, now.snap.Record.grant(c, ttl, id, stamp()))
@@ -151,7 +162,7 @@ func (l *Leases) acquire(ctx context.Context, group string, c baton.Candidate, t
 		case err == nil:
 			return l.granted(l.sights.wrote(group, snap, sent), group), nil
 		case baton.IsAnswer(err):
-			return baton.Lease{}, err
+			return baton.Lease{}, lost.settle(err)
 		case !errors.Is(err, ErrChanged):
 			// It may come yet. Whatever is written next names the same version, so one of the two fails.
 			failed, lost[id] = err, sent
@@ -169,7 +180,7 @@ func (l *Leases) granted(s sight, group string) baton.Lease {
 }
 
 // refusal is why the group, as it is, is not for c.
-func (l *Leases) refusal(ctx context.Context, group string, now sight, c baton.Candidate) error {
+func (l *Leases) refusal(group string, now sight, c baton.Candidate) error {
 	switch r := now.snap.Record; {
 	case r.endedLast(c):
 		return &baton.ConflictError{
@@ -185,6 +196,11 @@ func (l *Leases) refusal(ctx context.Context, group string, now sight, c baton.C
 			Message: fmt.Sprintf("group %q has used up its terms: the last one is %d", group, r.Term),
 		}
 	}
+	return nil
+}
+
+// outOfTurn is why a vacant group is not for c now.
+func (l *Leases) outOfTurn(ctx context.Context, group string, now sight, c baton.Candidate) error {
 	if l.turn == nil {
 		return nil
 	}
@@ -233,7 +249,10 @@ func (l *Leases) renew(ctx context.Context, now sight, lost attempts, id baton.L
 			return baton.Lease{}, l.notLeader(now, id)
 		}
 		if sent, ok := lost[r.Holder.Beat]; ok {
-			return l.granted(l.sights.wrote(id.Group, now.snap, sent), id.Group), nil
+			now = l.sights.wrote(id.Group, now.snap, sent)
+			if now.promise(l.clock.Now()) > r.Holder.TTL/2 { // else most of it passed before the answer was found
+				return l.granted(now, id.Group), nil
+			}
 		}
 		if r.Holder.Ending != nil {
 			return l.granted(now, id.Group), nil

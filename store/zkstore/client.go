@@ -56,7 +56,7 @@ var folders = []string{"leases", "terms", "past", "line", "policies"}
 func connect(ctx context.Context, cfg Config) (*client, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, cfg.Timeout, errTimeout)
 	defer cancel()
-	c := &client{prefix: cfg.Prefix, acl: zk.WorldACL(zk.PermAll), line: &lineOut{most: cfg.Session}}
+	c := &client{prefix: cfg.Prefix, acl: zk.WorldACL(zk.PermAll), line: &lineOut{greeting: cfg.Session}}
 	var err error
 	c.conn, c.events, err = zk.Connect(cfg.Servers, cfg.Session,
 		zk.WithDialer(c.line.dial), zk.WithLogger(silent{}), zk.WithLogInfo(false), zk.WithEventCallback(cfg.heard))
@@ -215,7 +215,7 @@ func (silent) Printf(string, ...any) {}
 // lineOut dials. The library waits ten times as long for a greeting as for
 // anything else, and cannot be told to stop; its connections can.
 type lineOut struct {
-	most time.Duration
+	greeting time.Duration // how long a server may take to greet
 
 	mu   sync.Mutex
 	conn net.Conn
@@ -234,7 +234,7 @@ func (l *lineOut) dial(network, address string, timeout time.Duration) (net.Conn
 		return nil, net.ErrClosed
 	}
 	l.conn = conn
-	return impatient{Conn: conn, most: l.most}, nil
+	return &impatient{Conn: conn, greeting: l.greeting}, nil
 }
 
 func (l *lineOut) cut() {
@@ -246,15 +246,18 @@ func (l *lineOut) cut() {
 	}
 }
 
-// impatient is a connection that waits for an answer no longer than a session lasts.
+// impatient is a connection that does not wait long for the first that it hears.
 type impatient struct {
 	net.Conn
-	most time.Duration
+	greeting time.Duration // 0 once a deadline for it was set; used by one goroutine until then
 }
 
-func (i impatient) SetReadDeadline(t time.Time) error {
-	if latest := time.Now().Add(i.most); t.After(latest) {
-		t = latest
+func (i *impatient) SetReadDeadline(t time.Time) error {
+	if most := i.greeting; most > 0 {
+		i.greeting = 0
+		if latest := time.Now().Add(most); t.After(latest) {
+			t = latest
+		}
 	}
 	return i.Conn.SetReadDeadline(t)
 }

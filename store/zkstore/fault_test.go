@@ -305,3 +305,30 @@ func TestOnlyServerDown(t *testing.T) {
 		})
 	}
 }
+
+// A member that leads and cannot reach the others does not answer, not even
+// what it could read from its own memory: they may have another leader.
+func TestReadsNeedAQuorum(t *testing.T) {
+	t.Parallel()
+	members := testserver.StartZooKeeper(t, 3)
+	leads := findLeader(t, members)
+	s := open(t, zkstore.Config{Servers: hosts(members[leads]), Timeout: 2 * time.Second})
+	l := lead(t, s, "g", "holder", time.Minute)
+	for i, m := range members {
+		if i != leads {
+			m.Pause(t)
+		}
+	}
+	if now, err := s.Get(t.Context(), "g"); !errors.Is(err, baton.ErrUnavailable) {
+		t.Errorf("get without a quorum: %+v, %v", now, err)
+	}
+	for i, m := range members {
+		if i != leads {
+			m.Resume(t)
+		}
+	}
+	eventually(t, "a read with a quorum", func() bool {
+		now, err := s.Get(t.Context(), "g")
+		return err == nil && now.ID() == l.ID()
+	})
+}

@@ -93,12 +93,11 @@ func (ks *keepers) attach(s *Store, group string, c baton.Candidate) (*keeper, <
 		ks.all.Go(func() {
 			err := k.keep(ctx)
 			ks.mu.Lock()
-			defer ks.mu.Unlock()
-			if ks.places[id] == k {
-				delete(ks.places, id)
-			}
+			delete(ks.places, id)
 			k.err = err
 			close(k.done)
+			ks.mu.Unlock()
+			k.leave()
 		})
 	}
 	k.waiters++
@@ -152,17 +151,30 @@ func (k *keeper) call(turn bool) {
 	}
 }
 
+// leave removes the place, as soon as ZooKeeper can be reached, unless the
+// candidate has come back to it: the session may last, and who is behind would wait for nobody.
+func (k *keeper) leave() {
+	session := k.s.conn.SessionID()
+	for !k.s.keepers.keeps(k.group, k.c) && k.s.conn.SessionID() == session {
+		ctx, cancel := k.s.leases.Begin(context.Background(), true)
+		err := k.s.leavePlaces(ctx, k.group, k.c)
+		cancel()
+		if err == nil || baton.IsAnswer(err) {
+			return
+		}
+		select {
+		case <-k.s.leases.Closed(): // with the session the place goes too
+			return
+		case <-time.After(retryPause):
+		}
+	}
+}
+
 // keep holds the place until it is dismissed, its turn has passed, or ZooKeeper cannot be reached.
 func (k *keeper) keep(ctx context.Context) (err error) {
-	name := ""
 	defer func() {
 		if cause := context.Cause(ctx); cause != nil {
 			err = cause
-		}
-		if name != "" && !errors.Is(err, errClosed) { // with the session it goes anyway
-			leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), turnKept)
-			defer cancel()
-			k.s.leavePlace(leaving, k.group, name)
 		}
 	}()
 	gaveWay := uint64(0) // how many leaderships had ended when a successor was last let go first
@@ -171,7 +183,7 @@ func (k *keeper) keep(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
-		name = places[me].name
+		name := places[me].name
 		if me > 0 && !k.nudged(ctx, name) {
 			if err := k.wait(ctx, places[me-1].name, name); err != nil {
 				return err

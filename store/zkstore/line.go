@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -177,24 +178,46 @@ func (s *Store) await(ctx context.Context, group string, c baton.Candidate) erro
 	return s.keepers.await(ctx, s, group, c)
 }
 
-// takePlace makes the znode of one who waits, unless it is there: the answer of
-// an earlier attempt may have been lost.
+// takePlace makes the znode of one who waits. Whether it was made the line
+// shows; one that nobody waits for any more is not left behind.
 func (c *client) takePlace(ctx context.Context, group string, who baton.Candidate) error {
+	const made, abandoned = 1, 2
+	var state atomic.Int32
 	folder := c.path("line", group)
 	err := c.do(ctx, func(conn *zk.Conn) error {
-		_, err := conn.Create(folder+"/"+who.NodeID+"~"+who.InstanceID+"~", nil, zk.FlagEphemeral|zk.FlagSequence, c.acl)
+		name, err := conn.Create(folder+"/"+who.NodeID+"~"+who.InstanceID+"~", nil, zk.FlagEphemeral|zk.FlagSequence, c.acl)
+		if err == nil && !state.CompareAndSwap(0, made) {
+			_ = conn.Delete(name, -1)
+		}
 		return err
 	})
 	switch {
 	case errors.Is(err, zk.ErrNoNode):
 		return c.makeNode(ctx, folder)
 	case disconnected(err):
-		return nil // whoever wants the place looks whether it is there
+		// What was asked on the connection before is decided when this is answered:
+		// a session that has moved takes nothing from where it was.
+		return c.linearized(ctx, func() error { return nil })
+	case err != nil && state.CompareAndSwap(0, abandoned):
+		return kindOf(err)
 	}
-	return kindOf(err)
+	return nil
 }
 
-// leavePlace gives the place up. One that cannot be reached goes with the session.
-func (c *client) leavePlace(ctx context.Context, group, name string) {
-	_ = c.again(ctx, func(conn *zk.Conn) error { return conn.Delete(c.path("line", group, name), -1) })
+// leavePlaces removes the places of one who waits.
+func (c *client) leavePlaces(ctx context.Context, group string, who baton.Candidate) error {
+	places, err := c.places(ctx, group)
+	if err != nil {
+		return err
+	}
+	for _, p := range places {
+		if !p.is(who) {
+			continue
+		}
+		err := c.again(ctx, func(conn *zk.Conn) error { return conn.Delete(c.path("line", group, p.name), -1) })
+		if err != nil && !errors.Is(err, zk.ErrNoNode) {
+			return err
+		}
+	}
+	return nil
 }

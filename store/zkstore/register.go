@@ -165,7 +165,13 @@ func (c *client) commit(ctx context.Context, ops []any) error {
 		return err
 	})
 	switch {
-	case errors.Is(err, zk.ErrBadVersion), errors.Is(err, zk.ErrNoNode), errors.Is(err, zk.ErrNodeExists):
+	case errors.Is(err, zk.ErrNoNode):
+		// It may be what the others are below that somebody removed.
+		if err := c.makeFolders(ctx); err != nil {
+			return fmt.Errorf("%w, and: %w", observed.ErrChanged, err)
+		}
+		return observed.ErrChanged
+	case errors.Is(err, zk.ErrBadVersion), errors.Is(err, zk.ErrNodeExists):
 		return observed.ErrChanged
 	}
 	return kindOf(err)

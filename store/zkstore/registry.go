@@ -198,7 +198,19 @@ func (s *Store) deleteGroup(ctx context.Context, id string) error {
 		}
 		ops = append(ops, &zk.DeleteRequest{Path: s.path("leases", id), Version: v.record})
 	}
-	return s.commit(ctx, ops)
+	_, past, err := register{s.client}.history(ctx, id)
+	if err != nil {
+		return err
+	}
+	if past != absent {
+		ops = append(ops, &zk.DeleteRequest{Path: s.path("past", id), Version: past})
+	}
+	if err := s.commit(ctx, ops); err != nil {
+		return err
+	}
+	// Where somebody waits it stays, and so it does where it cannot be reached: it holds nothing.
+	_ = s.do(ctx, func(conn *zk.Conn) error { return conn.Delete(s.path("line", id), -1) })
+	return nil
 }
 
 // Groups lists the groups that are registered or were led, ordered by id.

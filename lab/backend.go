@@ -17,6 +17,8 @@ type Backend struct {
 	Peers bool
 	// Floor is the shortest TTL that it grants; shorter ones are raised to it.
 	Floor time.Duration
+	// Lapse is after how many TTLs without a renewal a lease ends at the latest; 1 if it is 0.
+	Lapse int
 	// Answers is how many answers of its server a renewal waits for.
 	Answers int
 	// Transfers: a leader can name its successor.
@@ -35,7 +37,7 @@ type Backend struct {
 var Backends = []Backend{
 	{Name: "baton", Answers: 1, Transfers: true, start: startBaton},
 	{Name: "etcd", Floor: 2 * time.Second, Answers: 3, Transfers: true, start: obtained("etcd")},
-	{Name: "consul", Floor: 10 * time.Second, Answers: 3, Transfers: true, start: obtained("consul")},
+	{Name: "consul", Floor: 10 * time.Second, Lapse: 2, Answers: 3, Transfers: true, start: obtained("consul")},
 	{Name: "redis", Answers: 2, Transfers: true, start: obtained("redis")},
 	{Name: "zookeeper", Answers: 3, Transfers: true, start: obtained("zookeeper")},
 	{Name: "postgres", Answers: 5, Transfers: true, start: obtained("postgres")},

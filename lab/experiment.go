@@ -37,6 +37,11 @@ type Setting struct {
 // TTL is the shortest that the backend grants from this one on.
 func (s Setting) TTL(want time.Duration) time.Duration { return max(want, s.Backend.Floor) }
 
+// Lapse is how long a lease with this TTL may last after its last renewal.
+func (s Setting) Lapse(ttl time.Duration) time.Duration {
+	return ttl * time.Duration(max(s.Backend.Lapse, 1))
+}
+
 // TTLs are those of a list that the backend grants, and its shortest for what is shorter.
 func (s Setting) TTLs(want []time.Duration) []time.Duration {
 	var all []time.Duration

@@ -33,7 +33,7 @@ const target = 500 * time.Millisecond
 
 func arms(s lab.Setting) []lab.Arm {
 	ttl, c := s.TTL(s.Profile.TTL), s.Profile.Churn
-	every := max(c.Every, ttl)
+	every := max(c.Every, s.Lapse(ttl))
 	return []lab.Arm{{
 		Name: armName, Says: fmt.Sprintf("kill -9 of the leader and an immediate restart, %d times, every %v, or when the next one leads if that is later.", c.Kills, c.Every),
 		TTL: ttl, Nodes: c.Nodes, Takes: time.Duration(c.Kills)*every + 5*time.Second,

@@ -22,7 +22,7 @@ var Experiment = lab.Experiment{
 
 const (
 	frozenName = "frozen leader"
-	// beyond is how much longer than the TTL the pause is.
+	// beyond is how much longer than the lease the pause is.
 	beyond = 500 * time.Millisecond
 	// thinking is the time between a node's look at its lease and the write:
 	// long against the write itself, so that nearly every pause falls into it.
@@ -37,9 +37,11 @@ const (
 func Frozen(s lab.Setting) lab.Arm {
 	ttl := s.TTL(s.Profile.TTL)
 	return lab.Arm{
-		Name: frozenName, Says: "SIGSTOP of the whole process, SIGCONT after TTL + 500 ms. The nodes are sound and look at the clock right before each write; the pause falls between look and write.",
-		TTL: ttl, WriteDelay: thinking, Takes: time.Duration(s.Profile.Repeats)*(2*ttl+time.Second) + 2*time.Second,
-		Script: func(ctx context.Context, f *lab.Stage) error { return script(ctx, f, s.Profile.Repeats, ttl+beyond) },
+		Name: frozenName, Says: "SIGSTOP of the whole process, SIGCONT after TTL + 500 ms, or as much longer as the backend keeps a lease that is not renewed. The nodes are sound and look at the clock right before each write; the pause falls between look and write.",
+		TTL: ttl, WriteDelay: thinking, Takes: time.Duration(s.Profile.Repeats)*(2*s.Lapse(ttl)+time.Second) + 2*time.Second,
+		Script: func(ctx context.Context, f *lab.Stage) error {
+			return script(ctx, f, s.Profile.Repeats, s.Lapse(ttl)+beyond)
+		},
 		Checks: append(slices.Concat(lab.Fenced(), s.Leases()), lab.StaleSent(1), lab.FailedOver, lab.OnlyKilled),
 	}
 }

@@ -26,8 +26,8 @@ func arms(s lab.Setting) []lab.Arm {
 	ttl, size := s.TTL(s.Profile.TTL), s.Profile.Work
 	return []lab.Arm{{
 		Name: "work set", Says: fmt.Sprintf("%d jobs and %d GiB in %d segments; a checkpoint every 250 ms. Killed, frozen for TTL + 500 ms, asked to go.", size.Jobs, size.Segments*size.SegmentBytes>>30, size.Segments),
-		TTL: ttl, Work: &size, WorkTime: s.Profile.WorkTime, Takes: s.Profile.WorkTime + 3*ttl + 3*time.Second,
-		Script: script(ttl + 500*time.Millisecond),
+		TTL: ttl, Work: &size, WorkTime: s.Profile.WorkTime, Takes: s.Profile.WorkTime + 3*s.Lapse(ttl) + 3*time.Second,
+		Script: script(s.Lapse(ttl) + 500*time.Millisecond),
 		Checks: slices.Concat(lab.Fenced(), []lab.Check{lab.WorkOnce, lab.WorkAddsUp, lab.ResumedThere, lab.FailedOver, lab.OnlyKilled}),
 	}}
 }

@@ -35,7 +35,7 @@ func arms(s lab.Setting) []lab.Arm {
 	for _, ttl := range ttls(s) {
 		all = append(all, lab.Arm{
 			Name: fmt.Sprintf("ttl %v", ttl), Says: "kill -9 of the leader, which then starts again.",
-			TTL: ttl, Broken: s.Broken, Takes: time.Duration(s.Profile.Repeats)*(ttl+2*time.Second) + 2*time.Second,
+			TTL: ttl, Broken: s.Broken, Takes: time.Duration(s.Profile.Repeats)*(s.Lapse(ttl)+2*time.Second) + 2*time.Second,
 			Script: func(ctx context.Context, f *lab.Stage) error { return script(ctx, f, s.Profile.Repeats) },
 			Checks: append(slices.Concat(s.Sound(), s.Leases(), targets(s, ttl)), lab.FailedOver),
 		})

@@ -35,7 +35,7 @@ func sound(s lab.Setting) lab.Arm {
 	ttl := s.TTL(s.Profile.TTL)
 	return lab.Arm{
 		Name: soundName, Says: "First the backend's answers come late, then the leader is cut off, both ways. It stops before its lease ends.",
-		TTL: ttl, Broken: s.Broken, Takes: time.Duration(s.Profile.Repeats)*(4*ttl) + 3*time.Second,
+		TTL: ttl, Broken: s.Broken, Takes: time.Duration(s.Profile.Repeats)*(ttl+3*s.Lapse(ttl)) + 3*time.Second,
 		Script: func(ctx context.Context, f *lab.Stage) error {
 			return repeat(ctx, f, s.Profile.Repeats, func() error {
 				if err := f.Slow(ctx, late(s)); err != nil {
@@ -44,7 +44,7 @@ func sound(s lab.Setting) lab.Arm {
 				if err := f.Wait(ctx, ttl); err != nil {
 					return err
 				}
-				return cut(ctx, f, 2*ttl)
+				return cut(ctx, f, 2*s.Lapse(ttl))
 			})
 		},
 		Checks: append(slices.Concat(s.Sound(), s.Leases(), stopped(s)), lab.FailedOver),
@@ -57,9 +57,9 @@ func Lingering(s lab.Setting) lab.Arm {
 	ttl := s.TTL(s.Profile.TTL)
 	return lab.Arm{
 		Name: lingeringName, Says: "The leader is cut off, and its work goes on although its leadership has ended: two nodes think that they lead, and the resource decides.",
-		TTL: ttl, Linger: ttl + time.Second, Takes: time.Duration(s.Profile.Repeats)*(3*ttl) + 3*time.Second,
+		TTL: ttl, Linger: s.Lapse(ttl) + time.Second, Takes: time.Duration(s.Profile.Repeats)*(3*s.Lapse(ttl)) + 3*time.Second,
 		Script: func(ctx context.Context, f *lab.Stage) error {
-			return repeat(ctx, f, s.Profile.Repeats, func() error { return cut(ctx, f, 2*ttl) })
+			return repeat(ctx, f, s.Profile.Repeats, func() error { return cut(ctx, f, 2*s.Lapse(ttl)) })
 		},
 		Checks: append(lab.Fenced(), lab.TwoByBelief, lab.StaleSent(1), lab.FailedOver, lab.OnlyKilled),
 	}

@@ -34,7 +34,7 @@ func arms(s lab.Setting) []lab.Arm {
 	return []lab.Arm{
 		{
 			Name: "through failovers", Says: "Requests at a steady rate. The leader is killed, and later asked to go.",
-			TTL: ttl, Load: s.Profile.Sequence, Takes: d + 2*ttl + 5*time.Second,
+			TTL: ttl, Load: s.Profile.Sequence, Takes: d + 2*s.Lapse(ttl) + 5*time.Second,
 			Script: func(ctx context.Context, f *lab.Stage) error { return through(ctx, f, d/3) },
 			Checks: append(checks, lab.FailedOver),
 		},

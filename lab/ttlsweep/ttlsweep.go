@@ -34,7 +34,7 @@ func arms(s lab.Setting) []lab.Arm {
 	for _, ttl := range ttls {
 		all = append(all, lab.Arm{
 			Name: fmt.Sprintf("ttl %v", ttl), Says: "The leader stumbles, in the same ways for every TTL; then it is killed.",
-			TTL: ttl, Takes: takes(s.Profile.Stumbles, ttl),
+			TTL: ttl, Takes: takes(s.Profile.Stumbles, s.Lapse(ttl)),
 			Script: func(ctx context.Context, f *lab.Stage) error { return script(ctx, f, s.Profile.Stumbles) },
 			// No check by belief: a leader that wakes from a pause acts for a moment.
 			Checks: append(lab.Fenced(), lab.OnlyKilled, killedOver),

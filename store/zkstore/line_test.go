@@ -213,3 +213,33 @@ func TestSuccessorIsCalledFirstWhenTheEndingLeaseRunsOut(t *testing.T) {
 		t.Errorf("%s is called first: want the successor", node)
 	}
 }
+
+// One who waited through an outage and did not come back, while its process
+// and its session live on, does not stand in the way of the others.
+func TestAPlaceThatNobodyWantsIsLeftAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	server := testserver.Start(t, testserver.ZooKeeper)
+	cfg := zkstore.Config{Servers: hosts(server), Timeout: time.Second, Session: 10 * time.Second}
+	s, a, b := open(t, cfg), open(t, cfg), open(t, cfg)
+	conn := raw(t, server)
+	l := lead(t, s, "g", "leader", time.Minute)
+	waiting := make(chan error, 2)
+	await := func(at *zkstore.Store, node string) {
+		waiting <- at.Await(t.Context(), "g", baton.Candidate{NodeID: node, InstanceID: "i"})
+	}
+	go await(a, "a")
+	eventually(t, "a in line", func() bool { return placeOf(conn, "/baton", "g", "a") != "" })
+	server.Refuse(t)
+	if err := <-waiting; !errors.Is(err, baton.ErrUnavailable) {
+		t.Errorf("a wait through an outage: %v", err)
+	}
+	server.Heal(t)
+	eventually(t, "a to have left the line", func() bool { return placeOf(conn, "/baton", "g", "a") == "" })
+	go await(b, "b")
+	if err := s.Release(t.Context(), l.ID()); err != nil {
+		t.Errorf("release: %v", err)
+	}
+	if err := <-waiting; err != nil {
+		t.Errorf("the wait of b: %v", err)
+	}
+}

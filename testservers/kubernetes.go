@@ -111,17 +111,18 @@ current-context: admin
 
 // Command leaves out what needs the rest of a cluster.
 func (k *kubernetes) Command(dir string, port int, settings map[string]string) []string {
-	key := filepath.Join(dir, "key.pem")
+	cert, key := filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	all := map[string]string{
 		"bind-address":                     "127.0.0.1",
 		"secure-port":                      fmt.Sprint(port),
-		"tls-cert-file":                    filepath.Join(dir, "cert.pem"),
+		"external-hostname":                "127.0.0.1",
+		"tls-cert-file":                    cert,
 		"tls-private-key-file":             key,
 		"token-auth-file":                  filepath.Join(dir, "tokens.csv"),
 		"anonymous-auth":                   "false",
 		"authorization-mode":               "AlwaysAllow",
 		"service-account-issuer":           "https://127.0.0.1",
-		"service-account-key-file":         key,
+		"service-account-key-file":         cert,
 		"service-account-signing-key-file": key,
 		"service-cluster-ip-range":         "10.0.0.0/24",
 		"disable-admission-plugins":        "ServiceAccount",
@@ -160,7 +161,9 @@ func (k *kubernetes) URL(addr string) string {
 	return "kubernetes://" + addr + filepath.Join(k.dir, "kubeconfig")
 }
 
-func (k *kubernetes) StopSignal() syscall.Signal { return syscall.SIGTERM }
+// StopSignal kills: told to end, the API server waits long for who might still
+// ask, and etcd has on disk what it acknowledged.
+func (k *kubernetes) StopSignal() syscall.Signal { return syscall.SIGKILL }
 
 // Sweep has nothing to do: the server keeps to its directory.
 func (k *kubernetes) Sweep(string) {}

@@ -16,6 +16,9 @@ import (
 // still has time for another.
 type requests struct{ perRequest time.Duration }
 
+// tooManyPause is what the API server says to those whom it cannot serve for the load that it has.
+const tooManyPause = time.Second
+
 // ask sends one request. Its error is a refusal, observed.ErrChanged, "not
 // found", or leaves the outcome unknown.
 func ask[T any](ctx context.Context, r requests, send func(context.Context) (T, error)) (T, error) {
@@ -25,8 +28,8 @@ func ask[T any](ctx context.Context, r requests, send func(context.Context) (T, 
 	if err == nil {
 		return answer, nil
 	}
-	if wait, ok := apierrors.SuggestsClientDelay(err); ok && apierrors.IsTooManyRequests(err) {
-		pause(ctx, time.Duration(wait)*time.Second)
+	if apierrors.IsTooManyRequests(err) {
+		pause(ctx, tooManyPause) // who asked may ask again at once
 	}
 	var none T
 	return none, kindOf(err)

@@ -169,7 +169,7 @@ func TestSightings(t *testing.T) {
 	}{
 		{sighting{}, "", false}, {sighting{}, "5", false},
 		{sighting{version: "5"}, "5", false}, {sighting{version: "5"}, "12", false}, {sighting{version: "12"}, "5", true},
-		{sighting{version: "5"}, "", true}, {sighting{"5", true}, "", false}, {sighting{"12", true}, "5", true},
+		{sighting{version: "5"}, "", true}, {sighting{version: "5", gone: true}, "", false}, {sighting{version: "12", gone: true}, "5", true},
 		{sighting{version: "x"}, "y", true}, {sighting{version: "x"}, "x", false},
 	} {
 		if got := c.seen.after(c.version); got != c.want {

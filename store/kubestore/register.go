@@ -29,7 +29,10 @@ type register struct {
 	place string
 }
 
-var _ observed.Register = (*register)(nil)
+var (
+	_ observed.Register = (*register)(nil)
+	_ observed.Peeker   = (*register)(nil)
+)
 
 // known is what a snapshot has aside: the Lease, nil if there is none, and what its annotation holds.
 type known struct {
@@ -68,6 +71,19 @@ func (r *register) Read(ctx context.Context, group string) (observed.Snapshot, e
 		return observed.Snapshot{Record: s.Record, Place: place, Aside: known{}}, nil
 	}
 	return snapshot(l, s, place), nil
+}
+
+// Peek shows the Lease as the watch has told of it.
+func (r *register) Peek(ctx context.Context, group string) (observed.Snapshot, error) {
+	l, ok := r.stream.last(objectName(group))
+	if !ok || l.Annotations[recordAnnotation] == "" {
+		return r.Read(ctx, group)
+	}
+	place, err := r.findPlace(ctx)
+	if err != nil {
+		return observed.Snapshot{}, err
+	}
+	return answered(l, place)
 }
 
 func snapshot(l *coordinationv1.Lease, s stored, place string) observed.Snapshot {

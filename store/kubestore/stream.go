@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,14 +32,16 @@ type stream struct {
 	used    bool // somebody waited since the watch was opened last
 	waiting int  // how many wait now
 	seen    map[string]sighting
+	heard   time.Time     // when the watch said something last
 	refused error         // why there can be no watch
 	changed chan struct{} // closed and replaced when any of this changes
 }
 
-// sighting is the resourceVersion of a Lease that an event had; of its removal if it is gone.
+// sighting is a Lease as an event had it; gone, it is the one that was removed.
 type sighting struct {
 	version string
 	gone    bool
+	lease   *coordinationv1.Lease
 }
 
 const (
@@ -46,6 +49,8 @@ const (
 	// has silently died says nothing of it.
 	watchLasts = 30 * time.Second
 	watchPause = 250 * time.Millisecond
+	// heardLately is how old the last event may be for those who only wait.
+	heardLately = 2 * time.Second
 )
 
 func newStream(leases coordination.LeaseInterface) *stream {
@@ -92,6 +97,14 @@ func (s *stream) wait(ctx context.Context, name, version string) error {
 			return s.life.Err()
 		}
 	}
+}
+
+// last is the Lease as it was seen last, by a watch that is known to be alive.
+func (s *stream) last(name string) (*coordinationv1.Lease, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.seen[name]
+	return now.lease, now.lease != nil && !now.gone && time.Since(s.heard) < heardLately
 }
 
 // start is called with s locked.
@@ -157,8 +170,9 @@ func (s *stream) follow(from *string) error {
 			return err
 		}
 		*from = object.GetResourceVersion()
+		lease, _ := event.Object.(*coordinationv1.Lease)
 		if event.Type != apiwatch.Bookmark {
-			s.saw(object.GetName(), sighting{object.GetResourceVersion(), event.Type == apiwatch.Deleted})
+			s.saw(object.GetName(), sighting{object.GetResourceVersion(), event.Type == apiwatch.Deleted, lease})
 		}
 	}
 	return ctx.Err()
@@ -167,7 +181,7 @@ func (s *stream) follow(from *string) error {
 func (s *stream) saw(name string, now sighting) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.seen[name] = now
+	s.seen[name], s.heard = now, time.Now()
 	s.announce()
 }
 

@@ -38,7 +38,8 @@ func startEtcd(dir string) (address string, err error) {
 	anywhere := url.URL{Scheme: "http", Host: "127.0.0.1:0"}
 	cfg := embed.NewConfig()
 	cfg.Dir = dir
-	cfg.LogLevel = "warn"
+	cfg.LogLevel = "error"
+	cfg.EnableGRPCGateway = false // it would look for etcd at the port that was asked for
 	cfg.ListenClientUrls, cfg.ListenPeerUrls = []url.URL{anywhere}, []url.URL{anywhere}
 	etcd, err := embed.StartEtcd(cfg)
 	if err != nil {

@@ -6,6 +6,7 @@
 package all
 
 import (
+	// Each registers itself.
 	_ "baton/store/consulstore"
 	_ "baton/store/etcdstore"
 	_ "baton/store/kubestore"

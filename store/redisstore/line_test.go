@@ -81,3 +81,25 @@ func TestAVacancyWakesOne(t *testing.T) {
 	}
 	t.Fatal("held up ten times in a row: nothing can be said")
 }
+
+// When the clock of Redis is set back, what was dated before lies in the future.
+// Whoever waits does not wait until then.
+func TestTheLineSurvivesAClockThatIsSetBack(t *testing.T) {
+	t.Parallel()
+	s, rdb, prefix := one(t)
+	release(t, s, lead(t, s, "g", "i-0", time.Minute))
+	hourAhead := time.Now().Add(time.Hour)
+	rdb.HSet(t.Context(), prefix+":{g}:record", "ended", hourAhead.UnixMilli())
+	rdb.ZAdd(t.Context(), prefix+":{g}:line", redis.Z{Score: 1, Member: "node-dead/i"})
+	rdb.ZAdd(t.Context(), prefix+":{g}:signs", redis.Z{Score: float64(hourAhead.UnixMilli()), Member: "node-dead/i"})
+	c := baton.Candidate{NodeID: "node-1", InstanceID: "i-1"}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := s.Await(ctx, "g", c); err != nil {
+		t.Fatalf("await: %v", err)
+	}
+	eventually(t, "the dead one to be forgotten", func() bool {
+		_ = s.Await(ctx, "g", c) // prunes
+		return rdb.ZScore(ctx, prefix+":{g}:line", "node-dead/i").Err() == redis.Nil
+	})
+}

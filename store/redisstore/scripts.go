@@ -66,8 +66,11 @@ local function forgetPlace(place)
   redis.call('ZREM', signs, place)
 end
 
+-- prune forgets who gave no sign of life for long. Signs from the future are of
+-- a clock that was set back since.
 local function prune()
   for _, place in ipairs(redis.call('ZRANGEBYSCORE', signs, '-inf', now - $placeKept)) do forgetPlace(place) end
+  for _, place in ipairs(redis.call('ZRANGEBYSCORE', signs, now + 1, '+inf')) do redis.call('ZADD', signs, now, place) end
 end
 
 -- rankOf is the first place of a node in line.
@@ -119,6 +122,9 @@ end
 
 -- What has run out is over for good, whatever the clock does later.
 if r.node and tonumber(r['until']) <= now then over('EXPIRED', tonumber(r['until']), '') end
+
+-- A vacancy from the future, too: turns count from it.
+if tonumber(r.ended or '0') > now then set('ended', text(now)) end
 
 local function leads(node, instance, term)
   return r.node == node and r.instance == instance and (not term or r.term == term)

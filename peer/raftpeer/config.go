@@ -1,6 +1,8 @@
 package raftpeer
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -23,6 +25,9 @@ type Config struct {
 	// Peers are the addresses of all nodes of the group, this one's among them. They are
 	// fixed when the group begins, and the same on all nodes.
 	Peers map[string]string
+	// Via are addresses at which this node reaches other peers, where those are not their own:
+	// those of a proxy.
+	Via map[string]string
 	// Dir holds this peer's votes and log. It must outlive the process.
 	Dir string
 	// Listen is the address to listen on for the other peers. Default: Peers[NodeID].
@@ -96,7 +101,21 @@ func (c Config) withDefaults() Config {
 		c.dial = (&net.Dialer{Timeout: time.Second}).DialContext
 	}
 	c.Metadata, c.Peers = maps.Clone(c.Metadata), maps.Clone(c.Peers)
+	if len(c.Via) > 0 {
+		c.dial = detour(c.dial, c.Peers, maps.Clone(c.Via))
+	}
 	return c
+}
+
+// detour dials a peer where it is reached.
+func detour(dial raftnode.Dialer, peers, via map[string]string) raftnode.Dialer {
+	reached := map[string]string{}
+	for id, address := range via {
+		reached[peers[id]] = address
+	}
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		return dial(ctx, network, cmp.Or(reached[address], address))
+	}
 }
 
 func (c Config) validate() error {
@@ -166,6 +185,6 @@ func (c Config) raft() *raft.Config {
 	config.SnapshotInterval = time.Minute
 	config.TrailingLogs = 128
 	config.NoLegacyTelemetry = true
-	config.Logger = raftnode.Logger(c.Logger.With("node", c.NodeID))
+	config.Logger = c.trial.logOf(raftnode.Logger(c.Logger.With("node", c.NodeID)))
 	return config
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"log/slog"
 	legacyrand "math/rand"
 	"math/rand/v2"
 	"runtime"
@@ -14,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
 	"baton"
@@ -220,7 +220,7 @@ func (n *simNode) start(bootstrap []raft.Server) {
 	rate := c.rates(c.rng)
 	c.mu.Unlock()
 	clock := p.Clock(rate)
-	trial := &trial{flaws: c.broken}
+	trial := &trial{flaws: c.broken, raftLog: func(l hclog.Logger) hclog.Logger { return gated{l, p.Gate} }}
 	trial.hold = p.Gate.Pass
 	trial.trust = func(term baton.Term, until time.Duration) {
 		if p.Dead.Err() == nil {
@@ -232,7 +232,7 @@ func (n *simNode) start(bootstrap []raft.Server) {
 	for _, n := range c.nodes {
 		peers[n.name] = n.name + ":1"
 	}
-	cfg := Config{Group: "g", NodeID: n.name, Peers: peers, Dir: "none", Lease: c.lease, Clock: clock, Logger: slog.New(gated{testLogger().Handler(), p.Gate}), trial: trial}.withDefaults()
+	cfg := Config{Group: "g", NodeID: n.name, Peers: peers, Dir: "none", Lease: c.lease, Clock: clock, Logger: testLogger(), trial: trial}.withDefaults()
 	e, err := start(cfg, parts{
 		logs: p.Disk, stable: p.Disk, snapshots: p.Disk, bootstrap: bootstrap,
 		transport: p.Transport().(transport), peers: simPeers{p},

@@ -1,12 +1,12 @@
 package raftpeer
 
 import (
-	"context"
 	"io"
 	"log/slog"
 	"os"
 	"testing"
 
+	"github.com/hashicorp/go-hclog"
 	"go.uber.org/goleak"
 
 	"baton/internal/freeze"
@@ -21,25 +21,13 @@ func testLogger() *slog.Logger {
 	return slog.New(slog.NewTextHandler(io.Discard, nil))
 }
 
-// gated is a log that passes a gate. Raft says something before everything that
-// it decides by itself, so a frozen process does not decide anything either.
+// gated is raft's log. Raft says something before everything that it decides by
+// itself, so that a process that is frozen there does not decide anything either.
 type gated struct {
-	slog.Handler
+	hclog.Logger
 	gate *freeze.Gate
 }
 
-func (g gated) Enabled(context.Context, slog.Level) bool { return true }
-
-func (g gated) Handle(ctx context.Context, r slog.Record) error {
-	g.gate.Pass()
-	if !g.Handler.Enabled(ctx, r.Level) {
-		return nil
-	}
-	return g.Handler.Handle(ctx, r)
-}
-
-func (g gated) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return gated{g.Handler.WithAttrs(attrs), g.gate}
-}
-
-func (g gated) WithGroup(name string) slog.Handler { return gated{g.Handler.WithGroup(name), g.gate} }
+func (g gated) Info(msg string, args ...any)  { g.gate.Pass(); g.Logger.Info(msg, args...) }
+func (g gated) Warn(msg string, args ...any)  { g.gate.Pass(); g.Logger.Warn(msg, args...) }
+func (g gated) Error(msg string, args ...any) { g.gate.Pass(); g.Logger.Error(msg, args...) }

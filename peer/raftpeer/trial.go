@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
 	"baton"
@@ -18,6 +19,8 @@ type trial struct {
 	// trust is told until when, on the peer's clock, a term is trusted; ended that its work has stopped.
 	trust func(term baton.Term, until time.Duration)
 	ended func(term baton.Term)
+	// raftLog stands between raft and its log.
+	raftLog func(hclog.Logger) hclog.Logger
 
 	flaws flaws
 	ch    atomic.Bool // the last that LeaderCh said
@@ -35,6 +38,13 @@ func (t *trial) holdUp() {
 	if t != nil && t.hold != nil {
 		t.hold()
 	}
+}
+
+func (t *trial) logOf(l hclog.Logger) hclog.Logger {
+	if t != nil && t.raftLog != nil {
+		return t.raftLog(l)
+	}
+	return l
 }
 
 func (t *trial) trusts(term baton.Term, until time.Duration) {

@@ -33,6 +33,8 @@ var backends = []struct {
 	{"postgres", overStore(openKind("postgres"))},
 	{"kubernetes", overStore(openKind("kubernetes"))},
 	{"baton", overStore(openBaton)},
+	{raftBackend, openRaft},
+	{bullyBackend, openBully},
 }
 
 func backendNames() []string {

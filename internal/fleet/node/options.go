@@ -38,6 +38,8 @@ type options struct {
 	workTime        time.Duration
 	checkpointEvery time.Duration
 
+	peer peerOptions
+
 	unsafeTrust  string
 	unsafeLinger time.Duration
 }
@@ -58,6 +60,7 @@ writes go to the protected resource and carry its fencing token.
 
 usage: node -fleet FILE -node-id ID [flags]
        node -backend B -store URL -resource URL -group G -http ADDR -node-id ID [flags]
+       node -backend raft|bully -peers n1=HOST:PORT,... [-data DIR] -resource URL -group G -http ADDR -node-id ID [flags]
 
 Exit status: 0 after SIGTERM, with the lease given back; 1 failed; 2 bad usage;
 70 the leader's work did not stop in time, so the process did.
@@ -82,7 +85,7 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	flags.BoolVar(&o.logJSON, "log-json", false, "log in JSON")
 	flags.DurationVar(&o.ttl, "lease-ttl", 3*time.Second, "how long the group stays closed when its leader vanishes")
 	flags.DurationVar(&o.renewEvery, "renew-interval", 0, "time between renewals (default a third of -lease-ttl)")
-	flags.DurationVar(&o.electionTimeout, "election-timeout", 0, "the longest pause between two attempts to be elected (default half of -lease-ttl, at most 5s)")
+	flags.DurationVar(&o.electionTimeout, "election-timeout", 0, "the longest pause between two attempts to be elected (default half of -lease-ttl, at most 5s); for raft and bully, how long a leader may be silent (default 200ms and 500ms), and half of the lease: -lease-ttl and -renew-interval have no say there")
 	flags.DurationVar(&o.skew, "clock-skew", 0, "what this node's clocks are off by, such as -200ms; leases do not depend on it")
 	flags.DurationVar(&o.tick, "tick", defaultTick, "time between two ticks of the scheduler")
 	flags.DurationVar(&o.writeDelay, "write-delay", 0, "how long the leader thinks between its look at the lease and each write: the time that a pause has to hit")
@@ -91,6 +94,7 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	flags.DurationVar(&o.checkpointEvery, "checkpoint-every", 250*time.Millisecond, "time between two checkpoints")
 	flags.StringVar(&o.unsafeTrust, "unsafe-trust", "", "`receipt`: trust leases from when the answer came, and without a margin. BROKEN on purpose, for experiments")
 	flags.DurationVar(&o.unsafeLinger, "unsafe-linger", 0, "go on writing for this long after the leadership has ended, unless refused. BROKEN on purpose, for experiments")
+	o.peer.flags(flags)
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			flags.SetOutput(stdout)
@@ -110,6 +114,9 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	setString(&o.group, "singleton")
 	setString(&o.resource, "http://127.0.0.1:7410")
 	setString(&o.http, "127.0.0.1:7500")
+	if err := o.settlePeers(); err != nil {
+		return o, err
+	}
 	return o, o.validate()
 }
 
@@ -135,6 +142,11 @@ func (o *options) fromFleet() error {
 	}
 	setString(&o.group, f.Group)
 	setString(&o.backend, f.Backend)
+	if o.backend == raftBackend || o.backend == bullyBackend {
+		if err := o.peer.fromFleet(f, n, store); err != nil {
+			return err
+		}
+	}
 	setString(&o.store, store)
 	setString(&o.resource, f.Resource)
 	setString(&o.http, n.HTTP)

@@ -53,15 +53,22 @@ func (c *Client) Post(ctx context.Context, to Addressee, path string, body []byt
 	}
 	defer func() { _ = resp.Body.Close() }() // it was read to its end, or is of no use
 	answer, err := io.ReadAll(resp.Body)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case resp.StatusCode == http.StatusServiceUnavailable:
-		return nil, ErrStarting
-	case resp.StatusCode == http.StatusMisdirectedRequest:
-		return nil, fmt.Errorf("%w: %s", ErrNotMeant, bytes.TrimSpace(answer))
-	case resp.StatusCode != http.StatusOK:
-		return nil, fmt.Errorf("%s answered %s: %s", to.Address, resp.Status, bytes.TrimSpace(answer))
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, Refusal(to, resp, answer)
 	}
 	return answer, nil
+}
+
+// Refusal is what an answer with this status and body means.
+func Refusal(to Addressee, resp *http.Response, body []byte) error {
+	switch resp.StatusCode {
+	case http.StatusServiceUnavailable:
+		return ErrStarting
+	case http.StatusMisdirectedRequest:
+		return fmt.Errorf("%w: %s", ErrNotMeant, bytes.TrimSpace(body))
+	}
+	return fmt.Errorf("%s answered %s: %s", to.Address, resp.Status, bytes.TrimSpace(body))
 }

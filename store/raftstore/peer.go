@@ -11,13 +11,24 @@ import (
 	"baton/internal/raftnode"
 )
 
-// httpPeers asks other servers over HTTP.
-type httpPeers struct{ *raftnode.Client }
+// httpPeers asks other servers: over a line what is asked often, and over HTTP all else.
+type httpPeers struct {
+	*raftnode.Client
+	lines *lines
+}
 
-func newHTTPPeers(dial raftnode.Dialer) *httpPeers { return &httpPeers{raftnode.NewClient(dial)} }
+func newHTTPPeers(dial raftnode.Dialer) *httpPeers {
+	return &httpPeers{raftnode.NewClient(dial), newLines(dial)}
+}
+
+// Close ends all connections. What waits for an answer will not get one.
+func (p *httpPeers) Close() {
+	p.lines.close()
+	p.Client.Close()
+}
 
 func (p *httpPeers) term(ctx context.Context, to raftnode.Addressee) (uint64, error) {
-	body, err := p.Post(ctx, to, "/term", nil)
+	body, err := p.lines.ask(ctx, to, askTerm, nil)
 	if err != nil {
 		return 0, err
 	}
@@ -25,7 +36,7 @@ func (p *httpPeers) term(ctx context.Context, to raftnode.Addressee) (uint64, er
 }
 
 func (p *httpPeers) call(ctx context.Context, to raftnode.Addressee, q request) (response, error) {
-	body, err := p.Ask(ctx, to, "/call", q)
+	body, err := p.pass(ctx, to, q)
 	var refused *net.OpError
 	switch {
 	case errors.As(err, &refused) && refused.Op == "dial", errors.Is(err, raftnode.ErrStarting), errors.Is(err, raftnode.ErrNotMeant):
@@ -41,4 +52,16 @@ func (p *httpPeers) call(ctx context.Context, to raftnode.Addressee, q request) 
 		return response{}, a.Error.err(q.Op)
 	}
 	return a, nil
+}
+
+// pass takes a request to the leader. One whose answer may be long has a connection of its own.
+func (p *httpPeers) pass(ctx context.Context, to raftnode.Addressee, q request) ([]byte, error) {
+	if q.Op == "groups" || q.Op == "history" {
+		return p.Ask(ctx, to, "/call", q)
+	}
+	b, err := json.Marshal(q)
+	if err != nil {
+		return nil, err
+	}
+	return p.lines.ask(ctx, to, askCall, b)
 }

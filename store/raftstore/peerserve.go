@@ -1,11 +1,9 @@
 package raftstore
 
 import (
-	"context"
 	"encoding/json"
 	"io"
 	"net/http"
-	"strconv"
 	"sync"
 
 	"github.com/hashicorp/raft"
@@ -69,8 +67,8 @@ func (h *peerHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.admission.Serve(w, r, h.begun || s != nil)
 	case s == nil:
 		http.Error(w, "starting", http.StatusServiceUnavailable)
-	case r.URL.Path == "/term":
-		_, _ = io.WriteString(w, strconv.FormatUint(s.raft.CurrentTerm(), 10))
+	case r.URL.Path == linePath:
+		h.serveLine(w, r, s)
 	case r.URL.Path == "/call":
 		s.serveCall(w, r)
 	case r.URL.Path == "/progress":
@@ -118,17 +116,10 @@ func (s *Store) introduce(q introduction) error {
 const maxCall = 1 << 20
 
 func (s *Store) serveCall(w http.ResponseWriter, r *http.Request) {
-	var q request
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxCall)).Decode(&q); err != nil {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxCall))
+	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	defer context.AfterFunc(s.closing, cancel)()
-	a, err := s.serve(ctx, q)
-	if err != nil {
-		a = response{Error: wireErrorOf(err)}
-	}
-	_ = json.NewEncoder(w).Encode(a) // lost with the connection: the caller's outcome is unknown
+	_, _ = w.Write(s.call(r.Context(), body)) // lost with the connection: the caller's outcome is unknown
 }

@@ -43,7 +43,7 @@ var storeKinds = []storeKind{
 	{name: "etcd", start: serverOf("etcd", "one member", fromModule("etcd", "go.etcd.io/etcd/server/v3"))},
 	{name: "redis", start: serverOf("redis", "appendonly, appendfsync always", fromProgram("redis-server", "--version"))},
 	{name: "postgres", start: serverOf("postgres", "default settings", fromGlob("/usr/lib/postgresql/*/bin/postgres", "--version"))},
-	{name: "zookeeper", start: serverOf("zookeeper", "one server", fromProgram("dpkg-query", "-W", "zookeeper"))},
+	{name: "zookeeper", start: serverOf("zookeeper", "one server", fromProgram("dpkg-query", "-W", "libzookeeper-java"))},
 	{name: "consul", heavy: true, start: serverOf("consul", "one server", fromModule("consul", "github.com/hashicorp/consul"))},
 	{name: "kubernetes", heavy: true, start: serverOf("kubernetes", "kube-apiserver on one etcd", fromModule("kubernetes", "k8s.io/kubernetes"))},
 }

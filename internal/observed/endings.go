@@ -58,8 +58,15 @@ func (l *Leases) change(ctx context.Context, op string, id baton.LeaseID, decide
 
 func (l *Leases) changeUntil(ctx context.Context, id baton.LeaseID, decide func(ctx context.Context, r Record, by string) (Record, error)) error {
 	failed, lost := errBusy, attempts{}
+	// What was seen last will do for a first attempt: if it is old, the write fails.
+	guess, guessed := l.sights.last(id.Group)
+	guessed = guessed && names(id, guess.snap.Record) && !guess.lapsed(l.clock.Now())
 	for ctx.Err() == nil {
-		now, err := l.load(ctx, id.Group)
+		now, err := guess, error(nil)
+		if !guessed {
+			now, err = l.load(ctx, id.Group)
+		}
+		guessed = false
 		if err != nil {
 			return lost.settle(err)
 		}

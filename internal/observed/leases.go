@@ -138,24 +138,29 @@ func (l *Leases) Acquire(ctx context.Context, group string, c baton.Candidate, t
 
 func (l *Leases) acquire(ctx context.Context, group string, c baton.Candidate, ttl time.Duration) (baton.Lease, error) {
 	failed, lost := errBusy, attempts{}
+	guess, guessed := l.guessVacant(ctx, group, c)
 	for ctx.Err() == nil {
-		now, err := l.load(ctx, group)
-		if err != nil {
-			return baton.Lease{}, lost.settle(err)
-		}
-		if now.snap.Record.heldBy(c) {
-			lease, err := l.renew(ctx, now, lost, now.snap.Record.lease(group).ID(), func(Record) (time.Duration, error) { return ttl, nil })
-			if errors.Is(err, baton.ErrNotLeader) {
-				continue // it ended just now, which is another answer
+		now := guess
+		if !guessed {
+			var err error
+			if now, err = l.load(ctx, group); err != nil {
+				return baton.Lease{}, lost.settle(err)
 			}
-			return lease, err
+			if now.snap.Record.heldBy(c) {
+				lease, err := l.renew(ctx, now, lost, now.snap.Record.lease(group).ID(), func(Record) (time.Duration, error) { return ttl, nil })
+				if errors.Is(err, baton.ErrNotLeader) {
+					continue // it ended just now, which is another answer
+				}
+				return lease, err
+			}
+			if err := l.refusal(group, now, c); err != nil {
+				return baton.Lease{}, err // it is of another version than an attempt that was lost, which fails now
+			}
+			if err := l.outOfTurn(ctx, group, now, c); err != nil {
+				return baton.Lease{}, lost.settle(err)
+			}
 		}
-		if err := l.refusal(group, now, c); err != nil {
-			return baton.Lease{}, err // it is of another version than an attempt that was lost, which fails now
-		}
-		if err := l.outOfTurn(ctx, group, now, c); err != nil {
-			return baton.Lease{}, lost.settle(err)
-		}
+		guessed = false
 		id, sent := newID(), l.clock.Now()
 		snap, err := l.register.Swap(ctx, group, now.snap, now.snap.Record.grant(c, ttl, id, stamp()))
 		switch {
@@ -170,6 +175,22 @@ func (l *Leases) acquire(ctx context.Context, group string, c baton.Candidate, t
 		}
 	}
 	return baton.Lease{}, failed
+}
+
+// guessVacant is a state of the group in which c would be granted it, if that
+// is to be had cheaply. It may be old, which a write on it finds out; nobody is refused for it.
+func (l *Leases) guessVacant(ctx context.Context, group string, c baton.Candidate) (sight, bool) {
+	cheap, ok := l.register.(Peeker)
+	if !ok {
+		return sight{}, false
+	}
+	asked := l.clock.Now()
+	snap, err := cheap.Peek(ctx, group)
+	if err != nil {
+		return sight{}, false
+	}
+	now := l.sights.see(group, snap, asked)
+	return now, l.refusal(group, now, c) == nil && l.outOfTurn(ctx, group, now, c) == nil
 }
 
 // granted is the answer to a holder.

@@ -107,7 +107,7 @@ func (w *watch) follow(ctx context.Context, now sight) error {
 		}
 	}
 	for at := w.at + 1; at <= to; at++ {
-		if at == to && r.Holder != nil {
+		if at == to && (r.Holder != nil || r.Last != nil) {
 			return w.tellState(r, false)
 		}
 		p, ok := past[(at-1)/2]
@@ -157,7 +157,9 @@ func (r Record) event(group string) baton.Event {
 			Metadata: maps.Clone(h.Metadata), Time: time.UnixMilli(h.Elected),
 		}
 	case r.Last != nil:
-		return r.Last.lost(group)
+		ev := r.Last.lost(group)
+		ev.Term = max(ev.Term, r.Term) // a foreign holder had none
+		return ev
 	}
 	return baton.Event{Type: baton.LeaderLost, Group: group, Term: r.Term}
 }

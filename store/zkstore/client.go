@@ -47,6 +47,7 @@ type client struct {
 //	past/GROUP                        the terms that ended: JSON
 //	line/GROUP/NODE~INSTANCE~NUMBER   one who waits: ephemeral, in the order of the numbers
 //	policies/GROUP                    what is registered: JSON, empty when it was deleted
+//	floor                             the term that all grants are above; made by an operator
 func (c *client) path(elements ...string) string {
 	return c.prefix + "/" + strings.Join(elements, "/")
 }

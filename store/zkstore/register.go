@@ -107,7 +107,27 @@ func (r register) Peek(ctx context.Context, group string) (observed.Snapshot, er
 		}
 	}
 	record.Term = max(record.Term, last.Term)
+	if record.Holder == nil {
+		floor, err := r.floor(ctx)
+		if err != nil {
+			return observed.Snapshot{}, err
+		}
+		record.Term = max(record.Term, floor)
+	}
 	return observed.Snapshot{Record: record, Version: v.version(), Place: r.place, Aside: v}, nil
+}
+
+// floor is the term that all grants are above. There is one only where an operator has made it.
+func (c *client) floor(ctx context.Context) (baton.Term, error) {
+	text, stat, err := c.get(ctx, c.path("floor"))
+	if err != nil || stat == nil {
+		return 0, err
+	}
+	n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+	if err != nil || n > uint64(baton.MaxTerm) {
+		return 0, fmt.Errorf("read %s: %q is no term", c.path("floor"), text)
+	}
+	return baton.Term(n), nil
 }
 
 // get reads a znode; its Stat is nil if it does not exist.

@@ -59,7 +59,7 @@ var guarantees = baton.Guarantees{
 		"a lease whose holder died lasts for another TTL, counted from when somebody first looks, if nobody watched the group or waited in line before",
 		"when the process of the first in line dies together with the holder, the next one learns of it after ZooKeeper's session timeout, and counts a TTL from then",
 		"clocks may differ by any offset, but a holder's clock that is slower than another's by more than its margin breaks the lease",
-		"a ZooKeeper that is restored from a backup repeats terms",
+		"a ZooKeeper that is restored from a backup repeats terms unless the floor is raised above all of them first",
 	},
 }
 

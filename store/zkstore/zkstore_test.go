@@ -75,6 +75,32 @@ func TestEverythingRemovedByHand(t *testing.T) {
 	lead(t, s, "g", "i-1", time.Minute)
 }
 
+// An operator who restored a backup says which terms may have been used since.
+func TestGrantsAreAboveTheFloor(t *testing.T) {
+	t.Parallel()
+	const prefix = "/floor"
+	s, another := one(t, prefix)
+	conn := raw(t, testserver.Shared(t, testserver.ZooKeeper))
+	l := lead(t, s, "used", "i-1", time.Minute)
+	if _, err := conn.Create(prefix+"/floor", []byte("1000000\n"), 0, zk.WorldACL(zk.PermAll)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Release(t.Context(), l.ID()); err != nil {
+		t.Fatal(err)
+	}
+	for _, group := range []string{"used", "new"} {
+		if l := lead(t, another(), group, "i-2", time.Minute); l.Term != 1000001 {
+			t.Errorf("term %d of group %s: want the first above the floor", l.Term, group)
+		}
+	}
+	if _, err := conn.Set(prefix+"/floor", []byte("many"), -1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Acquire(t.Context(), "other", baton.Candidate{NodeID: "n", InstanceID: "i"}, time.Minute); !errors.Is(err, baton.ErrUnavailable) {
+		t.Errorf("acquire above a floor that is no number: %v", err)
+	}
+}
+
 // What a group's deletion keeps is its term and nothing else.
 func TestDeletionKeepsTheTermOnly(t *testing.T) {
 	t.Parallel()

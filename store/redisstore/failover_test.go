@@ -98,6 +98,15 @@ func TestFailoverGrantsATermTwiceAndTheLedgerRefusesTheSecond(t *testing.T) {
 		t.Errorf("a write of the second instance of term %d: %v", second.Term, err)
 	}
 
+	// Had the second one come first, the first would have been refused.
+	other := freshPrefix()
+	if _, err := ledger.Adopt(ctx, other, token(second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ledger.Adopt(ctx, other, token(first)); !errors.As(err, &stale) {
+		t.Errorf("adopted by the other instance of term %d: %v", first.Term, err)
+	}
+
 	// Refused, it resigns and campaigns again. From then on the first one, who
 	// still believes in its lease, is the one that is refused.
 	release(t, after, second)

@@ -20,7 +20,13 @@ func init() {
 		Schemes:    []string{"redis", "rediss"},
 		Form:       example,
 		Guarantees: survey{}.guarantees(),
-		Open:       func(ctx context.Context, url string) (baton.Store, error) { return Open(ctx, url) },
+		Open: func(ctx context.Context, url string) (baton.Store, error) {
+			s, err := Open(ctx, url)
+			if err != nil {
+				return nil, err
+			}
+			return s, nil
+		},
 	})
 }
 

@@ -314,11 +314,18 @@ func TestReadsNeedAQuorum(t *testing.T) {
 	leads := findLeader(t, members)
 	s := open(t, zkstore.Config{Servers: hosts(members[leads]), Timeout: 2 * time.Second})
 	l := lead(t, s, "g", "holder", time.Minute)
+	conn := raw(t, members[leads])
+	if _, err := conn.Sync("/baton"); err != nil {
+		t.Fatal(err)
+	}
 	for i, m := range members {
 		if i != leads {
 			m.Pause(t)
 		}
 	}
+	_, failed := conn.Sync("/baton")
+	text, _, err := conn.Get("/baton/leases/g")
+	t.Logf("sync and read, without a quorum: %v, %v; %s", failed, err, text)
 	if now, err := s.Get(t.Context(), "g"); !errors.Is(err, baton.ErrUnavailable) {
 		t.Errorf("get without a quorum: %+v, %v", now, err)
 	}

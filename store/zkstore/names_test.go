@@ -2,7 +2,9 @@ package zkstore
 
 import (
 	"errors"
+	"io"
 	"math"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -130,6 +132,36 @@ func TestVersions(t *testing.T) {
 		if (err != nil) != old || err != nil && !errors.Is(err, baton.ErrConflict) {
 			t.Errorf("%q: %v", said, err)
 		}
+	}
+}
+
+// A server that says that it is too old is believed; one that says nothing is not judged.
+func TestVersionIsAskedFor(t *testing.T) {
+	for said, old := range map[string]bool{"Zookeeper version: 3.4.9\n": true, "Zookeeper version: 3.8.0\n": false, "": false} {
+		l, err := net.Listen("tcp4", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		served := make(chan string, 1)
+		go func() {
+			conn, err := l.Accept()
+			if err != nil {
+				served <- err.Error()
+				return
+			}
+			word := make([]byte, 4)
+			_, _ = io.ReadFull(conn, word)
+			_, _ = io.WriteString(conn, said)
+			_ = conn.Close()
+			served <- string(word)
+		}()
+		if err := checkVersion(t.Context(), l.Addr().String()); (err != nil) != old {
+			t.Errorf("%q: %v", said, err)
+		}
+		if word := <-served; word != "srvr" {
+			t.Errorf("the server is asked %q", word)
+		}
+		_ = l.Close()
 	}
 }
 

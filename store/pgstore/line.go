@@ -62,8 +62,8 @@ func (e *ear) await(ctx context.Context, c baton.Candidate, wait time.Duration) 
 			return false, nil
 		case h := <-e.heard:
 			switch {
-			case h.missed:
-				return false, nil
+			case h.missed, h.open && h.node == "":
+				return false, nil // this place was not seen yet when it was looked who is first
 			case h.calls(c):
 				return true, nil
 			case h.open:

@@ -342,6 +342,10 @@ DECLARE
     opens timestamptz;
     heir  text;
 BEGIN
+    SELECT * INTO l FROM baton.lease WHERE grp = g;
+    IF l.node = its_node AND l.instance = its_instance AND l.ends > at THEN
+        RETURN 0;
+    END IF;
     INSERT INTO baton.place AS p (grp, node, instance, number, taken, seen)
     VALUES (g, its_node, its_instance, nextval('baton.place_number'), at, at)
     ON CONFLICT (grp, node, instance) DO UPDATE SET
@@ -350,10 +354,6 @@ BEGIN
         taken  = CASE WHEN baton.fresh(p.seen, at) THEN p.taken ELSE at END,
         seen   = at
     RETURNING * INTO mine;
-    SELECT * INTO l FROM baton.lease WHERE grp = g;
-    IF l.node = its_node AND l.instance = its_instance AND l.ends > at THEN
-        RETURN 0;
-    END IF;
     opens := coalesce(least(l.ends, at + l.ttl_us * interval '1 microsecond'), least(l.last_ended, at), mine.taken);
     heir := CASE WHEN l.node IS NULL THEN l.successor ELSE l.ending_successor END;
     RETURN greatest(0, baton.us(greatest(opens, least(mine.taken, at))

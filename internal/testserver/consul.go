@@ -41,6 +41,8 @@ func StartConsul(t testing.TB, servers int, options ...Option) []*Server {
 				Setting("ports", fmt.Sprintf("{ serf_lan = %d }", port)),
 				Setting("retry_join", "["+strings.Join(addresses, ", ")+"]"),
 				Setting("retry_interval", `"200ms"`),
+				// One that is paused stays a member, so that another one can be spared.
+				Setting("autopilot", "{ cleanup_dead_servers = false }"),
 			}, options)...)
 		})
 	}

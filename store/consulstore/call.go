@@ -55,7 +55,7 @@ func kindOf(op string, err error) error {
 	var refusal *refusalError
 	switch {
 	case errors.As(err, &refusal):
-		return fmt.Errorf("%s: consul: %w: %w", op, refusal.kind, refusal)
+		return fmt.Errorf("%s: consul: %w: %w", op, refusal.kind, err)
 	case errors.Is(err, context.DeadlineExceeded):
 		err = fmt.Errorf("%w: %w", errTimeout, err)
 	}

@@ -68,7 +68,7 @@ var guarantees = baton.Guarantees{
 	Transfers:      true,
 	Caveats: []string{
 		"a lease that nobody renews opens the group after twice its TTL, and two TTLs after Consul has changed its leader",
-		"a read may be out of date when a server of Consul was frozen and does not know yet that another one leads",
+		"every read of a group is a commit in Consul; who may not write reads what may be out of date when a server of Consul was frozen",
 		"who destroys Consul sessions, or deregisters the node that they belong to, opens groups whose leaders still work",
 		"a Consul that is restored from a snapshot repeats terms unless the floor key is raised above all of them first",
 	},
@@ -154,7 +154,8 @@ func (s *Store) connect(cfg Config) (err error) {
 			TLSClientConfig:     cfg.TLS,
 			TLSHandshakeTimeout: cfg.Timeout / 2,
 			ForceAttemptHTTP2:   true,
-			MaxIdleConnsPerHost: 2 * maxBlocking,
+			MaxConnsPerHost:     maxConnections,
+			MaxIdleConnsPerHost: maxConnections,
 			IdleConnTimeout:     time.Minute,
 		}
 		carrier, s.close = own, own.CloseIdleConnections

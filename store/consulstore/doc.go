@@ -14,16 +14,18 @@
 //   - A lease ends when Consul has ended the session, and not before the time that
 //     its holder was told: what is told is one TTL and counts from before the
 //     session was asked for, and Consul waits for two.
-//   - Release and endings name the state of the record that they end. That a
-//     leadership does not stand is said only after a majority has confirmed it.
+//   - Release and endings name the state of the record that they end.
+//   - What is said of a group is confirmed by an entry of Consul's log, to those
+//     whose token may write.
 //
 // # What is not
 //
 //   - TTLs are whole seconds, at least ten, as Consul's sessions are.
 //   - A lease outlives its end by its own TTL, and by another two when Consul
 //     changes its leader. Nobody else is let in meanwhile.
-//   - A read can be out of date for a moment when a server of Consul was frozen,
-//     replaced as leader, and woke up: it then does not know yet.
+//   - Policies, the history and what a token is told that may only read can be out
+//     of date for a moment, when a server of Consul was frozen, replaced as leader,
+//     and woke up: it then does not know yet.
 //   - Who destroys sessions, the node that they belong to or the record opens the
 //     group at once.
 //   - Terms are what Consul has on disk. A Consul that is restored from a

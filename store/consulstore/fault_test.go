@@ -142,6 +142,12 @@ func TestHistoryWithTheLeaderDown(t *testing.T) {
 				servers[hit].Resume(t)
 			}
 		}},
+		{"paused for long", false, func(t *testing.T, servers []*testserver.Server, _ *fleet) {
+			hit := findLeader(t, servers, -1)
+			servers[hit].Pause(t)
+			lasting(t)
+			servers[hit].Resume(t)
+		}},
 		{"killed", false, func(t *testing.T, servers []*testserver.Server, f *fleet) {
 			hit := findLeader(t, servers, -1)
 			servers[hit].Kill(t)

@@ -42,11 +42,8 @@ func (s *Store) acquire(ctx context.Context, group string, c baton.Candidate, tt
 		if st.heldBy(c) {
 			lease, done, err = s.renew(ctx, st, 0)
 		} else if refusal := s.refusal(st, c); refusal != nil {
-			done, err = true, refusal
-			if st.endedLast(c) {
-				if done, err = s.current(ctx, st); done {
-					err = refusal
-				}
+			if done, err = s.current(ctx, st); done {
+				err = refusal
 			}
 		} else {
 			lease, done, err = s.grant(ctx, st, c, ttl)
@@ -214,16 +211,28 @@ func (s *Store) notLeader(st *state, id baton.LeaseID) error {
 	return &baton.NotLeaderError{ID: id, Current: &current}
 }
 
-// Get reads the group.
+// Get reads the group. Who may only read is told what a server knows that
+// believes it leads, which may be out of date.
 func (s *Store) Get(ctx context.Context, group string) (baton.Lease, error) {
 	if err := baton.ValidateID("group", group); err != nil {
 		return baton.Lease{}, err
 	}
 	bounded, cancel := s.begin(ctx, s.timeout)
 	defer cancel()
-	st, err := s.load(bounded, group, with{})
-	if err != nil {
-		return baton.Lease{}, s.fail(ctx, "get", err)
+	failed := errBusy
+	for bounded.Err() == nil {
+		st, err := s.load(bounded, group, with{})
+		if err != nil {
+			return baton.Lease{}, s.fail(ctx, "get", err)
+		}
+		sure, err := s.current(bounded, st)
+		if sure || refused(err) {
+			return s.forLooks(st), nil
+		}
+		if err != nil {
+			failed = err
+		}
+		_ = pause(bounded, retryPause)
 	}
-	return s.forLooks(st), nil
+	return baton.Lease{}, s.fail(ctx, "get", failed)
 }

@@ -11,10 +11,10 @@ import (
 	"baton"
 )
 
-// maxBlocking is how many requests one store lets Consul hold open. An agent
-// takes 200 connections from one address unless it is told otherwise. Waits
-// beyond the number look every second.
-const maxBlocking = 50
+// An agent takes 200 connections from one address unless it is told otherwise,
+// and a request that it holds open takes one. Waits beyond maxBlocking look
+// every second.
+const maxConnections, maxBlocking = 75, 50
 
 // ask repeats what changes nothing until it is answered or ctx ends. Each
 // attempt has a part of the time.

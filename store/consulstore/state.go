@@ -181,8 +181,12 @@ func (s *Store) replace(ctx context.Context, st *state, next record) (done bool,
 	return done, err
 }
 
-// current reports whether the record is still the one that was read. A read is
-// answered by a server that believes it leads; this is confirmed by most of them.
+// current reports whether the record is still the one that was read, by an entry
+// of the log that changes nothing.
+//
+// A read alone is answered by a server that believes it leads. Consul makes sure of
+// that by asking the others, and counts answers to what it asked before: so one
+// that was frozen and replaced tells, when it wakes up, what was.
 func (s *Store) current(ctx context.Context, st *state) (bool, error) {
 	_, done, err := s.commit(ctx, unchanged(s.keys.lease(st.group), st.index), kv(api.KVDelete, s.keys.nothing()))
 	return done, err

@@ -1,7 +1,9 @@
 package consulstore_test
 
 import (
+	"flag"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -16,7 +18,15 @@ import (
 	"baton/store/consulstore"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// TestMain lets more tests run at once than there are processors: most of the
+// time they wait for a lease to end, which takes Consul twenty seconds.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "32"); err != nil {
+		panic(err)
+	}
+	goleak.VerifyTestMain(m)
+}
 
 const (
 	// patience is far beyond what anything here takes.
@@ -70,10 +80,14 @@ func open(t testing.TB, cfg consulstore.Config) *consulstore.Store {
 // raw is a client past the proxy, to look and to meddle.
 func raw(t testing.TB, server *testserver.Server, token string) *api.Client {
 	t.Helper()
-	c, err := api.NewClient(&api.Config{Address: host(t, server.Direct), Token: token})
+	carrier := &http.Transport{}
+	c, err := api.NewClient(&api.Config{
+		Address: host(t, server.Direct), Token: token, HttpClient: &http.Client{Transport: carrier},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(carrier.CloseIdleConnections)
 	return c
 }
 

@@ -75,7 +75,7 @@ func (w *watch) run(ctx context.Context, after baton.Cursor) error {
 	var known bool
 	w.at, known = parseCursor(w.store, after)
 	if known {
-		err = w.catchUp(st)
+		err = w.catchUp(ctx, st)
 	} else {
 		err = w.tell(st.event(), after != "")
 	}
@@ -86,7 +86,7 @@ func (w *watch) run(ctx context.Context, after baton.Cursor) error {
 		if st, err = w.load(ctx); err != nil {
 			return err
 		}
-		err = w.catchUp(st)
+		err = w.catchUp(ctx, st)
 	}
 	return err
 }
@@ -131,8 +131,17 @@ func (w *watch) renewed(pair *api.KVPair) bool {
 }
 
 // catchUp tells what happened between the mark and st.
-func (w *watch) catchUp(st *state) error {
+func (w *watch) catchUp(ctx context.Context, st *state) error {
 	missed, known := st.since(w.at)
+	if !known && st.last() < w.at.term {
+		// It is older than what was told: a server that does not know of its
+		// successor said so, unless Consul was restored from a snapshot.
+		bounded, cancel := context.WithTimeout(ctx, w.s.timeout)
+		defer cancel()
+		if sure, err := w.s.current(bounded, st); !sure && !refused(err) {
+			return pause(ctx, retryPause)
+		}
+	}
 	if !known {
 		return w.tell(st.event(), true)
 	}

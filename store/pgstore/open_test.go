@@ -1,0 +1,143 @@
+package pgstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"baton"
+	"baton/internal/testserver"
+	"baton/store/pgstore"
+)
+
+// with changes the URL of a server.
+func with(t *testing.T, address string, change func(*url.URL)) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(u)
+	return u.String()
+}
+
+func nowhere(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+func TestOpenSaysWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	o := newOne(t)
+	server := o.url
+	o.exec(`CREATE ROLE ` + o.schema + `_guest LOGIN PASSWORD 'guest'`)
+	o.exec(`CREATE DATABASE ` + o.schema + `_ro`)
+	o.exec(`ALTER DATABASE ` + o.schema + `_ro SET default_transaction_read_only = on`)
+	guest := func(u *url.URL) { u.User = url.UserPassword(o.schema+"_guest", "guest") }
+	for what, tt := range map[string]struct {
+		url  string
+		kind error
+		say  string
+	}{
+		"a wrong password":              {with(t, server, func(u *url.URL) { u.User = url.UserPassword("postgres", "guessed") }), baton.ErrUnauthenticated, "password authentication failed"},
+		"no such database":              {with(t, server, func(u *url.URL) { u.Path = "/absent" }), baton.ErrUnavailable, `database "absent" does not exist`},
+		"nobody there":                  {with(t, server, func(u *url.URL) { u.Host = nowhere(t) }), baton.ErrUnavailable, "connection refused"},
+		"no right to create the schema": {fresh(with(t, server, guest)), baton.ErrNotAllowed, "permission denied"},
+		"no right to use the schema":    {with(t, server, guest) + "&baton_schema=" + o.schema, baton.ErrNotAllowed, "permission denied"},
+		"a server that takes no writes": {with(t, server, func(u *url.URL) { u.Path = "/" + o.schema + "_ro" }), baton.ErrUnavailable, "takes no writes"},
+		"a bad schema":                  {server + "&baton_schema=Leases", baton.ErrInvalidArgument, "schema"},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		s, err := pgstore.Open(ctx, tt.url)
+		cancel()
+		if err == nil {
+			_ = s.Close()
+		}
+		if !errors.Is(err, tt.kind) || !strings.Contains(fmt.Sprint(err), tt.say) || strings.Contains(fmt.Sprint(err), "guessed") {
+			t.Errorf("%s: got %v, want %v that says %q", what, err, tt.kind, tt.say)
+		}
+	}
+	// Of several hosts the one that is there is used.
+	s, err := pgstore.Open(t.Context(), with(t, fresh(server), func(u *url.URL) { u.Host = nowhere(t) + "," + u.Host }))
+	if err != nil {
+		t.Fatalf("the second host is the one: %v", err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A user without the right to create anything uses what an administrator made.
+func TestSchemaInstalledByHand(t *testing.T) {
+	t.Parallel()
+	o := newOne(t)
+	name := o.schema + "_hand"
+	sql, err := pgstore.Schema(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.exec(sql)
+	o.exec(fmt.Sprintf(`CREATE ROLE %[1]s LOGIN PASSWORD 'pw';
+		GRANT USAGE ON SCHEMA %[1]s TO %[1]s;
+		GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %[1]s TO %[1]s;
+		GRANT USAGE ON ALL SEQUENCES IN SCHEMA %[1]s TO %[1]s`, name))
+	s, err := pgstore.Open(t.Context(), with(t, o.url, func(u *url.URL) { u.User = url.UserPassword(name, "pw") })+"&baton_schema="+name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	l, err := s.Acquire(t.Context(), "g", candidate("a"), time.Minute)
+	if err == nil {
+		err = s.Release(t.Context(), l.ID())
+	}
+	if err == nil {
+		err = s.Await(t.Context(), "g", candidate("b"))
+	}
+	if err == nil {
+		_, err = s.PutGroup(t.Context(), baton.Group{ID: "g"})
+	}
+	if err == nil {
+		err = s.DeleteGroup(t.Context(), "g")
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestManyOpenAFreshSchemaAtOnce(t *testing.T) {
+	t.Parallel()
+	address := fresh(testserver.Shared(t, testserver.Postgres).Direct)
+	var opening sync.WaitGroup
+	for range 8 {
+		opening.Go(func() {
+			s, err := pgstore.Open(t.Context(), address)
+			if err != nil {
+				t.Errorf("open: %v", err)
+				return
+			}
+			_ = s.Close()
+		})
+	}
+	opening.Wait()
+}
+
+func TestNewerSchemaIsRefused(t *testing.T) {
+	t.Parallel()
+	o := newOne(t)
+	o.exec(`UPDATE baton.store SET version = 2`)
+	_, err := pgstore.New(t.Context(), o.config())
+	if !errors.Is(err, baton.ErrConflict) || !strings.Contains(fmt.Sprint(err), "newer") {
+		t.Errorf("got %v, want it refused", err)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -17,7 +18,7 @@ import (
 // holdTTL outlives a measurement, so that nothing has to be renewed for it.
 const holdTTL = 10 * time.Minute
 
-// batonServers is a Baton server, or a cluster of them, over HTTP with Go's client.
+// batonServers is a Baton server, or a cluster of them, over HTTP with the Go client.
 type batonServers struct {
 	name, rival string
 	urls        []string
@@ -25,8 +26,16 @@ type batonServers struct {
 	shared      bool
 
 	mu   sync.Mutex
-	open []*remotestore.Store // by number of the client
+	open [2][]*remotestore.Store // by kind and number of the client
 }
+
+// clientKind is through whose connections a client talks.
+type clientKind int
+
+const (
+	ownConnections  clientKind = iota // those of store/remotestore, as programs have it
+	httpConnections                   // those of a transport of net/http
+)
 
 func (b *batonServers) Name() string  { return b.name }
 func (b *batonServers) Rival() string { return b.rival }
@@ -44,29 +53,34 @@ func (b *batonServers) Describe(context.Context) string {
 }
 
 // client is the one of this number. In a cluster they begin at different servers.
-func (b *batonServers) client(ctx context.Context, number int) (*remotestore.Store, error) {
+func (b *batonServers) client(ctx context.Context, kind clientKind, number int) (*remotestore.Store, error) {
 	if b.shared {
 		number = 0
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for len(b.open) <= number {
-		at := len(b.open) % len(b.urls)
-		s, err := remotestore.New(ctx, remotestore.Config{
+	open := &b.open[kind]
+	for len(*open) <= number {
+		at := len(*open) % len(b.urls)
+		cfg := remotestore.Config{
 			Servers: slices.Concat(b.urls[at:], b.urls[:at]),
 			Logger:  slog.New(slog.NewTextHandler(io.Discard, nil)),
-		})
+		}
+		if kind == httpConnections {
+			cfg.Transport = &http.Transport{MaxIdleConnsPerHost: 512}
+		}
+		s, err := remotestore.New(ctx, cfg)
 		if err != nil {
 			return nil, err
 		}
-		b.open = append(b.open, s)
+		*open = append(*open, s)
 	}
-	return b.open[number], nil
+	return (*open)[number], nil
 }
 
 func (b *batonServers) Close() error {
 	var errs []error
-	for _, s := range b.open {
+	for _, s := range slices.Concat(b.open[:]...) {
 		errs = append(errs, s.Close())
 	}
 	for _, p := range b.processes {
@@ -80,14 +94,19 @@ func newCandidate(client int) baton.Candidate {
 }
 
 func (b *batonServers) Renewals() []load {
-	return []load{{
+	return []load{b.renewals("", ownConnections), b.renewals("net/http", httpConnections)}
+}
+
+func (b *batonServers) renewals(way string, kind clientKind) load {
+	return load{
+		way:     way,
 		counted: "POST renew of a lease that is held, each client its own",
 		open: func(ctx context.Context, client int) (operation, error) {
-			s, err := b.client(ctx, client)
+			s, err := b.client(ctx, kind, client)
 			if err != nil {
 				return nil, err
 			}
-			lease, err := s.Acquire(ctx, fmt.Sprintf("renew-%d", client), newCandidate(client), holdTTL)
+			lease, err := s.Acquire(ctx, fmt.Sprintf("renew-%d-%d", kind, client), newCandidate(client), holdTTL)
 			if err != nil {
 				return nil, err
 			}
@@ -96,14 +115,14 @@ func (b *batonServers) Renewals() []load {
 				return err
 			}, nil
 		},
-	}}
+	}
 }
 
 func (b *batonServers) Cycles() []load {
 	return []load{{
 		counted: "POST campaign and POST resign, each client in a group of its own",
 		open: func(ctx context.Context, client int) (operation, error) {
-			s, err := b.client(ctx, client)
+			s, err := b.client(ctx, ownConnections, client)
 			if err != nil {
 				return nil, err
 			}
@@ -120,14 +139,19 @@ func (b *batonServers) Cycles() []load {
 }
 
 func (b *batonServers) Reads() []load {
-	return []load{{
+	return []load{b.reads("", ownConnections), b.reads("net/http", httpConnections)}
+}
+
+func (b *batonServers) reads(way string, kind clientKind) load {
+	return load{
+		way:     way,
 		counted: "GET leader of a group that is held, each client its own",
 		open: func(ctx context.Context, client int) (operation, error) {
-			s, err := b.client(ctx, client)
+			s, err := b.client(ctx, kind, client)
 			if err != nil {
 				return nil, err
 			}
-			group := fmt.Sprintf("read-%d", client)
+			group := fmt.Sprintf("read-%d-%d", kind, client)
 			if _, err := s.Acquire(ctx, group, newCandidate(client), holdTTL); err != nil {
 				return nil, err
 			}
@@ -139,7 +163,7 @@ func (b *batonServers) Reads() []load {
 				return err
 			}, nil
 		},
-	}}
+	}
 }
 
 // batonCandidate waits in line, then acquires, as the elector does.
@@ -151,7 +175,7 @@ type batonCandidate struct {
 }
 
 func (b *batonServers) Candidate(ctx context.Context, group string, client int) (candidate, error) {
-	s, err := b.client(ctx, client)
+	s, err := b.client(ctx, ownConnections, client)
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +211,7 @@ type batonHolder struct {
 }
 
 func (b *batonServers) Hold(ctx context.Context, group string, client int, ttl time.Duration) (holder, error) {
-	s, err := b.client(ctx, client)
+	s, err := b.client(ctx, ownConnections, client)
 	if err != nil {
 		return nil, err
 	}

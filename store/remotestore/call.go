@@ -283,6 +283,10 @@ func readAnswer(resp *http.Response) ([]byte, error) {
 
 // send returns the response, or a *failure.
 func (c *Client) send(ctx context.Context, srv *server, k call, body []byte, accept string) (*http.Response, error) {
+	if srv.plain != nil && accept == typeShort {
+		resp, err := c.direct.exchange(ctx, srv.plain, k.method, k.path, body)
+		return resp, sendFailure(srv, err)
+	}
 	var reader io.Reader
 	if body != nil {
 		reader = bytes.NewReader(body)
@@ -300,12 +304,16 @@ func (c *Client) send(ctx context.Context, srv *server, k call, body []byte, acc
 		req.Header.Set("Authorization", "Bearer "+c.cfg.Token)
 	}
 	resp, err := c.transport.RoundTrip(req)
-	if err != nil {
-		var op *net.OpError
-		unsent := errors.As(err, &op) && op.Op == "dial"
-		return nil, &failure{server: srv.base, err: err, unsent: unsent}
+	return resp, sendFailure(srv, err)
+}
+
+// sendFailure is a *failure of what kept a request from being answered, nil if nothing did.
+func sendFailure(srv *server, err error) error {
+	if err == nil {
+		return nil
 	}
-	return resp, nil
+	var op *net.OpError
+	return &failure{server: srv.base, err: err, unsent: errors.As(err, &op) && op.Op == "dial"}
 }
 
 // refusal makes an error of an answer that is no success: a server's answer as

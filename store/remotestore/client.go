@@ -18,7 +18,9 @@ type Client struct {
 	cfg Config
 	// transport does no more than is wanted: an http.Client would follow redirects and keep cookies.
 	transport http.RoundTripper
-	servers   *servers
+	// direct is for short exchanges with servers that are plain; nil if there are none.
+	direct  *direct
+	servers *servers
 
 	closing context.Context
 	close   context.CancelFunc
@@ -32,12 +34,22 @@ func NewClient(cfg Config) (*Client, error) {
 	}
 	c := &Client{cfg: cfg, transport: cfg.Transport, servers: newServers(cfg.Servers)}
 	c.closing, c.close = context.WithCancel(context.Background())
+	if rest, ok := cfg.Transport.(*http.Transport); ok && cfg.own {
+		if c.direct = newDirect(rest, cfg.Token); c.direct != nil {
+			for _, srv := range c.servers.list {
+				srv.plain = plain(srv.base, rest)
+			}
+		}
+	}
 	return c, nil
 }
 
 // Close ends all calls, watches among them, with ErrUnavailable.
 func (c *Client) Close() error {
 	c.close()
+	if c.direct != nil {
+		c.direct.close()
+	}
 	if t, ok := c.transport.(interface{ CloseIdleConnections() }); ok {
 		t.CloseIdleConnections()
 	}

@@ -39,6 +39,7 @@ type Config struct {
 
 	// Clock measures all of these. Default: baton.SystemClock.
 	Clock baton.Clock
+	own   bool // Transport is this package's
 	// Logger is told when servers fail and come back. Default: slog.Default.
 	Logger *slog.Logger
 }
@@ -81,7 +82,8 @@ func (c Config) withDefaults() (Config, error) {
 		c.Logger = slog.Default()
 	}
 	if c.Transport == nil {
-		c.Transport = newDirect(newTransport(c.TLS))
+		c.Transport = newTransport(c.TLS)
+		c.own = true
 	}
 	return c, nil
 }

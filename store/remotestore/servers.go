@@ -9,6 +9,8 @@ import (
 // server is one address.
 type server struct {
 	base string
+	// plain is set if it can be asked directly.
+	plain *plainServer
 	// notBefore is until when it asked to be left alone.
 	notBefore time.Duration
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"net"
 	"strings"
 	"sync"
 	"time"
@@ -32,7 +31,8 @@ type client struct {
 	line   *lineOut
 	acl    []zk.ACL
 	prefix string
-	place  string // tells what is below this prefix from all else, for cursors
+	place  string        // tells what is below this prefix from all else, for cursors
+	hangUp time.Duration // how long a server may take before another one is tried; 0 if there is no other
 
 	mu      sync.Mutex
 	closed  bool
@@ -58,9 +58,12 @@ func connect(ctx context.Context, cfg Config) (*client, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, cfg.Timeout, errTimeout)
 	defer cancel()
 	c := &client{prefix: cfg.Prefix, acl: zk.WorldACL(zk.PermAll), line: &lineOut{greeting: cfg.Session}}
+	if len(cfg.Servers) > 1 {
+		c.hangUp = cfg.Timeout / 5
+	}
 	var err error
-	c.conn, c.events, err = zk.Connect(cfg.Servers, cfg.Session,
-		zk.WithDialer(c.line.dial), zk.WithLogger(silent{}), zk.WithLogInfo(false), zk.WithEventCallback(cfg.heard))
+	c.conn, c.events, err = zk.Connect(cfg.Servers, cfg.Session, zk.WithHostProvider(&rotation{}), zk.WithDialer(c.line.dial),
+		zk.WithLogger(silent{}), zk.WithLogInfo(false), zk.WithEventCallback(cfg.heard))
 	if err != nil {
 		return nil, unavailable(err)
 	}
@@ -153,6 +156,9 @@ func (c *client) do(ctx context.Context, call func(*zk.Conn) error) error {
 	answered := make(chan error, 1)
 	c.calls.Go(func() { answered <- call(c.conn) })
 	c.mu.Unlock()
+	if c.hangUp > 0 {
+		defer time.AfterFunc(c.hangUp, c.line.hangUp()).Stop()
+	}
 	select {
 	case err := <-answered:
 		return err
@@ -212,53 +218,3 @@ func (c *client) close() {
 type silent struct{}
 
 func (silent) Printf(string, ...any) {}
-
-// lineOut dials. The library waits ten times as long for a greeting as for
-// anything else, and cannot be told to stop; its connections can.
-type lineOut struct {
-	greeting time.Duration // how long a server may take to greet
-
-	mu   sync.Mutex
-	conn net.Conn
-	over bool
-}
-
-func (l *lineOut) dial(network, address string, timeout time.Duration) (net.Conn, error) {
-	conn, err := net.DialTimeout(network, address, timeout)
-	if err != nil {
-		return nil, err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.over {
-		_ = conn.Close()
-		return nil, net.ErrClosed
-	}
-	l.conn = conn
-	return &impatient{Conn: conn, greeting: l.greeting}, nil
-}
-
-func (l *lineOut) cut() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.over = true
-	if l.conn != nil {
-		_ = l.conn.Close()
-	}
-}
-
-// impatient is a connection that does not wait long for the first that it hears.
-type impatient struct {
-	net.Conn
-	greeting time.Duration // 0 once a deadline for it was set; used by one goroutine until then
-}
-
-func (i *impatient) SetReadDeadline(t time.Time) error {
-	if most := i.greeting; most > 0 {
-		i.greeting = 0
-		if latest := time.Now().Add(most); t.After(latest) {
-			t = latest
-		}
-	}
-	return i.Conn.SetReadDeadline(t)
-}

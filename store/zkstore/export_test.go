@@ -7,3 +7,9 @@ func (c Config) Hearing(f func(zk.Event)) Config {
 	c.heard = f
 	return c
 }
+
+// Die lets the store hear and say nothing any more, as if its process had died. ZooKeeper is not told.
+func (s *Store) Die() { s.line.cut() }
+
+// Server is the one that the store is connected to.
+func (s *Store) Server() string { return s.conn.Server() }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -338,4 +339,29 @@ func TestReadsNeedAQuorum(t *testing.T) {
 		now, err := s.Get(t.Context(), "g")
 		return err == nil && now.ID() == l.ID()
 	})
+}
+
+// A member that hangs costs one attempt: the session goes on at another long
+// before ZooKeeper would have ended it.
+func TestAMemberThatHangsIsLeft(t *testing.T) {
+	t.Parallel()
+	members := testserver.StartZooKeeper(t, 3)
+	leads := findLeader(t, members)
+	followers := slices.Delete(slices.Clone(members), leads, leads+1)
+	s := open(t, zkstore.Config{Servers: hosts(followers...), Session: 10 * time.Second})
+	l := lead(t, s, "g", "holder", time.Minute)
+	for range 2 {
+		used := slices.IndexFunc(followers, func(m *testserver.Server) bool { return hosts(m)[0] == s.Server() })
+		if used < 0 {
+			t.Fatalf("the store is connected to %s, which is none of %v", s.Server(), hosts(followers...))
+		}
+		followers[used].Pause(t)
+		if _, err := s.Renew(t.Context(), l.ID(), time.Minute); err != nil {
+			t.Errorf("renew while a member hangs: %v", err)
+		}
+		if now := s.Server(); now == hosts(followers[used])[0] {
+			t.Errorf("the store stays with the member that hangs")
+		}
+		followers[used].Resume(t)
+	}
 }

@@ -175,7 +175,7 @@ func TestAPlaceEndsWithItsSession(t *testing.T) {
 	s, another := one(t, prefix)
 	conn := raw(t, server)
 	l := lead(t, s, "g", "leader", time.Minute)
-	doomed, err := zkstore.New(t.Context(), zkstore.Config{Servers: hosts(server), Prefix: prefix, Session: time.Second})
+	doomed, err := zkstore.New(t.Context(), zkstore.Config{Servers: hosts(server), Prefix: prefix, Session: time.Second, Timeout: time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,11 +183,10 @@ func TestAPlaceEndsWithItsSession(t *testing.T) {
 	go func() { waiting <- doomed.Await(t.Context(), "g", baton.Candidate{NodeID: "doomed", InstanceID: "i"}) }()
 	eventually(t, "the doomed one in line", func() bool { return placeOf(conn, prefix, "g", "doomed") != "" })
 	called := queue(t, conn, prefix, "g", map[string]*zkstore.Store{"heir": another()}, "heir")
-	if err := doomed.Close(); err != nil {
-		t.Fatal(err)
-	}
+	doomed.Die()
+	defer func() { _ = doomed.Close() }()
 	if err := <-waiting; !errors.Is(err, baton.ErrUnavailable) {
-		t.Errorf("a wait at a store that is closed: %v", err)
+		t.Errorf("a wait of one that is cut off: %v", err)
 	}
 	if err := s.Release(t.Context(), l.ID()); err != nil {
 		t.Fatal(err)

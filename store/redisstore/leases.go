@@ -78,7 +78,11 @@ func (s *Store) Renew(ctx context.Context, id baton.LeaseID, extend time.Duratio
 	if err := s.guarantees.ValidateExtend(extend); err != nil {
 		return baton.Lease{}, err
 	}
-	st, err := s.call(ctx, "renew", renewScript, id.Group, id.NodeID, id.InstanceID, formatTerm(id.Term), inMilliseconds(extend))
+	args := []any{id.NodeID, id.InstanceID, formatTerm(id.Term), inMilliseconds(extend)}
+	st, err := s.call(ctx, "renew", renewPlainly, id.Group, args...)
+	if err == nil && st.outcome == "look" {
+		st, err = s.call(ctx, "renew", renewScript, id.Group, args...)
+	}
 	switch {
 	case err != nil:
 		return baton.Lease{}, err

@@ -184,6 +184,25 @@ forgetPlace(place)
 tell('led')
 return reply('granted')
 `)
+	// node, instance, term, how long: what nearly every renewal is, without the
+	// prelude, which takes longer than all the rest. Anything else is 'look'.
+	renewPlainly = redis.NewScript(`
+local time = redis.call('TIME')
+local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local r = redis.call('HMGET', KEYS[1], 'node', 'instance', 'term', 'ttl', 'until', 'ending', 'metadata', 'elected', 'gap')
+local deadline, extend = tonumber(r[5] or '0'), tonumber(ARGV[4])
+if r[1] ~= ARGV[1] or r[2] ~= ARGV[2] or r[3] ~= ARGV[3] or deadline <= now or r[6] or extend > tonumber(r[4]) then
+  return {'look', now, '0', '', {}, {}, 0, 0}
+end
+if now + extend > deadline then
+  deadline = now + extend
+  redis.call('HSET', KEYS[1], 'until', string.format('%.0f', deadline))
+end
+return {'renewed', now, r[3], '', {
+  'node', r[1], 'instance', r[2], 'term', r[3], 'ttl', r[4], 'until', string.format('%.0f', deadline),
+  'metadata', r[7], 'elected', r[8], 'gap', r[9],
+}, {}, 0, 0}
+`)
 	// node, instance, term, how long
 	renewScript = script(`
 if not leads(ARGV[1], ARGV[2], ARGV[3]) then return reply('not_leader') end

@@ -14,6 +14,7 @@ import (
 
 	"baton"
 	"baton/internal/boottime"
+	"baton/internal/testserver"
 	"baton/store/memstore"
 )
 
@@ -202,5 +203,29 @@ func TestTally(t *testing.T) {
 	}
 	if s := tally.reset(); s != nil {
 		t.Errorf("twice: %+v", s)
+	}
+}
+
+// Every store that this program has can be the backend of a fleet, and only by a URL of its own.
+func TestEveryStoreIsABackend(t *testing.T) {
+	for _, kind := range baton.StoreKinds() {
+		open, err := findBackend(kind.Name)
+		if err != nil || open == nil {
+			t.Errorf("%s: %v", kind.Name, err)
+		}
+		if kind.Name == "baton" {
+			continue
+		}
+		_, err = openKind(kind.Name)(t.Context(), options{store: "nosuch://ann:secret@h"})
+		if !errors.Is(err, baton.ErrInvalidArgument) || !strings.Contains(err.Error(), kind.Form) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s by another's URL: %v; want how its own look", kind.Name, err)
+		}
+	}
+	store, err := openKind("redis")(t.Context(), options{store: testserver.Shared(t, testserver.Redis).URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := store.Close(); err != nil {
+		t.Error(err)
 	}
 }

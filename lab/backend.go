@@ -27,8 +27,9 @@ type Backend struct {
 	// like a quorum stands behind the election. What keeps the work safe is
 	// the fence alone.
 	Unguarded bool
-	// Flags are for its nodes.
-	Flags []string
+	// ElectionTimeout is how long a leader among peers may be silent: half of
+	// its lease, and twice the time between two confirmations.
+	ElectionTimeout time.Duration
 
 	start func(ctx context.Context, s starter) (*server, error)
 }
@@ -42,6 +43,8 @@ var Backends = []Backend{
 	{Name: "zookeeper", Answers: 3, Transfers: true, start: obtained("zookeeper")},
 	{Name: "postgres", Answers: 5, Transfers: true, start: obtained("postgres")},
 	{Name: "kubernetes", Floor: 2 * time.Second, Answers: 3, Transfers: true, start: obtained("kubernetes")},
+	{Name: "raft", Peers: true, Transfers: true, ElectionTimeout: 200 * time.Millisecond, Answers: 1},
+	{Name: "bully", Peers: true, Unguarded: true, ElectionTimeout: 500 * time.Millisecond, Answers: 1},
 }
 
 // BackendNamed finds one.

@@ -71,7 +71,7 @@ func run(t *testing.T, o lab.Options) []lab.Result {
 
 // quickBackends are those whose experiments every run of the tests makes; the
 // others' are for whoever has the time.
-var quickBackends = []string{"baton", "etcd"}
+var quickBackends = []string{"baton", "etcd", "raft"}
 
 // All experiments, on a backend by leases of our own, on one of others, and among
 // peers; with -short on the first.

@@ -110,7 +110,7 @@ func (r *runner) tasks() ([]*task, error) {
 			return nil, err
 		}
 		for _, e := range r.Experiments {
-			t := &task{Experiment: e, setting: Setting{Profile: r.Profile, Backend: b, Broken: r.Broken}}
+			t := &task{Experiment: e, setting: newSetting(r.Profile, b, r.Broken)}
 			t.arms = e.Arms(t.setting)
 			t.left = len(t.arms)
 			for _, a := range t.arms {

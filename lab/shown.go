@@ -191,7 +191,9 @@ func handoverRow(r Result) (ShownRow, bool) {
 		for _, h := range a.Handovers {
 			gaps, writes, slowest = append(gaps, h.GapMS), append(writes, h.WriteGapMS), max(slowest, h.StoppedMS)
 		}
-		interval = float64(a.TTLMS) / 3
+	}
+	if b, err := BackendNamed(r.Backend); err == nil {
+		interval = millis(int64(newSetting(r.Profile, b, "").RenewEvery(time.Duration(r.Arms[0].TTLMS) * time.Millisecond)))
 	}
 	if len(gaps) == 0 {
 		return ShownRow{}, false

@@ -60,8 +60,13 @@ func openStage(ctx context.Context, s *Stage, b *server, group string) (err erro
 	if err := s.writeFleet(b, group); err != nil {
 		return err
 	}
-	if err := s.makeWork(); err != nil {
+	if err := os.MkdirAll(s.scratch, 0o755); err != nil {
 		return err
+	}
+	if s.arm.Work != nil {
+		if err := workset.Create(s.scratch, *s.arm.Work); err != nil {
+			return err
+		}
 	}
 	fencing := "on"
 	if s.arm.FencingOff {
@@ -90,19 +95,19 @@ func openStage(ctx context.Context, s *Stage, b *server, group string) (err erro
 
 // writeFleet gives every node its addresses and its skew.
 func (s *Stage) writeFleet(b *server, group string) error {
-	var hosts []string
-	if b.store != "" {
-		var err error
-		if hosts, err = fleet.StoreHosts(b.store); err != nil {
+	store, nodes := b.store, s.arm.nodes()
+	if s.backend.Peers {
+		own, err := freePorts(nodes)
+		if err != nil {
 			return err
 		}
+		store = s.backend.Name + "://" + strings.Join(own, ",")
 	}
-	nodes := s.arm.nodes()
-	each := 1 + len(hosts)
-	if s.backend.Peers {
-		each += nodes // its own port for peers, and one to reach each other
+	hosts, err := fleet.StoreHosts(store)
+	if err != nil {
+		return err
 	}
-	ports, err := freePorts(2 + nodes*each)
+	ports, err := freePorts(2 + nodes*(1+len(hosts)))
 	if err != nil {
 		return err
 	}
@@ -111,33 +116,16 @@ func (s *Stage) writeFleet(b *server, group string) error {
 		ports = ports[n:]
 		return taken
 	}
-	s.file = &fleet.File{Group: group, Backend: s.backend.Name, Store: b.store, Resource: "http://" + take(1)[0], Proxy: take(1)[0]}
+	s.file = &fleet.File{Group: group, Backend: s.backend.Name, Store: store, Resource: "http://" + take(1)[0], Proxy: take(1)[0]}
 	order := s.rand.Perm(nodes)
 	for i := range nodes {
 		id := fmt.Sprintf("n%d", i+1)
 		s.skew[id] = skews[order[i]%len(skews)]
-		n := fleet.Node{ID: id, HTTP: take(1)[0], PIDFile: id + ".pid", Via: take(len(hosts)), Events: id + ".events.jsonl"}
-		if s.backend.Peers {
-			n.Peer, n.PeerVia = take(1)[0], map[string]string{}
-			for j := range nodes {
-				if j != i {
-					n.PeerVia[fmt.Sprintf("n%d", j+1)] = take(1)[0]
-				}
-			}
-		}
-		s.file.Nodes = append(s.file.Nodes, n)
+		s.file.Nodes = append(s.file.Nodes, fleet.Node{
+			ID: id, HTTP: take(1)[0], PIDFile: id + ".pid", Via: take(len(hosts)), Events: id + ".events.jsonl",
+		})
 	}
 	return s.file.Save(s.path)
-}
-
-func (s *Stage) makeWork() error {
-	if s.arm.Work == nil {
-		return nil
-	}
-	if err := os.MkdirAll(s.scratch, 0o755); err != nil {
-		return err
-	}
-	return workset.Create(s.scratch, *s.arm.Work)
 }
 
 // startNodes starts all at once: peers need each other to begin.
@@ -170,7 +158,9 @@ func (s *Stage) launch(ctx context.Context, id string) (*process, error) {
 		"-fleet", s.path, "-node-id", id,
 		"-lease-ttl", s.arm.TTL.String(), "-clock-skew", s.skew[id].String(), "-tick", "200ms",
 	}
-	args = append(args, s.backend.Flags...)
+	if s.backend.Peers {
+		args = append(args, "-data", filepath.Join(s.scratch, id), "-election-timeout", s.backend.ElectionTimeout.String())
+	}
 	for _, o := range []struct {
 		flag  string
 		value time.Duration
@@ -206,7 +196,8 @@ func (s *Stage) Steady(ctx context.Context) error {
 		all := s.file.Statuses(waiting, s.http)
 		now := s.seen(waiting)
 		claims := fleet.Claims(all)
-		if len(all) == len(s.file.Nodes) && len(claims) == 1 && claims[0].FenceToken == now.term && now.term == last.term && now.seq > last.seq {
+		if len(all) == len(s.file.Nodes) && len(claims) == 1 && now.term == last.term && now.seq > last.seq &&
+			(claims[0].FenceToken == now.term || s.arm.FencingOff) { // which does not ask whose write it is
 			break
 		}
 		last = now

@@ -211,7 +211,8 @@ func (r *Record) Failovers() []Failover {
 			TTLMS: r.Arm.TTL.Milliseconds(), GapMS: millis(w.At - old.At),
 		}
 		for _, fault := range r.Faults {
-			if fault.Term == old.Term {
+			// A leader may be struck before its first write.
+			if fault.Term == old.Term || old.At <= fault.Began && fault.Began <= w.At {
 				f.Fault, f.AfterFaultMS = fault.Kind, millis(w.At-fault.Began)
 				if fault.LeaseEnd > 0 && !graceful(fault.Kind) {
 					f.BeyondLeaseMS = millis(w.At - fault.LeaseEnd)

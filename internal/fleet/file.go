@@ -2,13 +2,13 @@ package fleet
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -21,7 +21,8 @@ type File struct {
 	Group string `json:"group"`
 	// Backend is what they elect with, as the flag -backend of the node names it.
 	Backend string `json:"backend"`
-	// Store is the URL of the backend: scheme://host:port,host:port/...
+	// Store is the URL of the backend: scheme://host:port,host:port/... Where
+	// the nodes elect among themselves, the hosts are theirs, in their order.
 	Store string `json:"store,omitempty"`
 	// Resource is the URL of the protected resource.
 	Resource string `json:"resource"`
@@ -45,12 +46,6 @@ type Node struct {
 	// store, in their order: those of a proxy. Empty: it reaches them directly,
 	// and cannot be cut off from them.
 	Via []string `json:"via,omitempty"`
-	// Peer is the address at which the node listens for the other nodes, where
-	// they elect a leader among themselves.
-	Peer string `json:"peer,omitempty"`
-	// PeerVia are the addresses at which this node reaches others, by their ids:
-	// those of a proxy. It reaches those that are missing directly.
-	PeerVia map[string]string `json:"peer_via,omitempty"`
 	// Events is the file that the node logs events to.
 	Events string `json:"events,omitempty"`
 }
@@ -121,25 +116,22 @@ func (f *File) validate() error {
 			return err
 		}
 	}
-	for _, n := range f.Nodes {
-		if err := f.validatePeers(n); err != nil {
-			return err
-		}
-	}
-	return nil
+	return f.validatePeers()
 }
 
-func (f *File) validatePeers(n Node) error {
-	if _, _, err := net.SplitHostPort(n.Peer); n.Peer != "" && err != nil {
-		return fmt.Errorf("node %s: peer is %q: want host:port", n.ID, n.Peer)
+// peerBackends are those without a server: the nodes elect among themselves. The
+// hosts of the store are then the nodes', in their order.
+var peerBackends = []string{"raft", "bully"}
+
+// Peers reports whether the nodes elect among themselves.
+func (f *File) Peers() bool { return slices.Contains(peerBackends, f.Backend) }
+
+func (f *File) validatePeers() error {
+	if !f.Peers() {
+		return nil
 	}
-	for id, address := range n.PeerVia {
-		if other, ok := f.Node(id); !ok || other.Peer == "" || id == n.ID {
-			return fmt.Errorf("node %s: peer_via names %q, which is no other node that listens for it", n.ID, id)
-		}
-		if _, _, err := net.SplitHostPort(address); err != nil {
-			return fmt.Errorf("node %s: peer_via of %s is %q: want host:port", n.ID, id, address)
-		}
+	if hosts, err := StoreHosts(f.Store); err != nil || len(hosts) != len(f.Nodes) {
+		return fmt.Errorf("store is %q: want %s://host:port,... with an address for each of the %d nodes, in their order", f.Store, f.Backend, len(f.Nodes))
 	}
 	return nil
 }
@@ -183,18 +175,6 @@ func (f *File) StoreFor(n Node) (string, error) {
 		return "", fmt.Errorf("node %s: via has %d addresses, the store has %d", n.ID, len(n.Via), len(hosts))
 	}
 	return before + strings.Join(n.Via, ",") + after, nil
-}
-
-// PeersFor are the addresses of all nodes that listen for others, by their ids, as the
-// node reaches them; its own among them.
-func (f *File) PeersFor(n Node) map[string]string {
-	peers := map[string]string{}
-	for _, other := range f.Nodes {
-		if other.Peer != "" {
-			peers[other.ID] = cmp.Or(n.PeerVia[other.ID], other.Peer)
-		}
-	}
-	return peers
 }
 
 // StoreHosts are the addresses in a store's URL.

@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	"maps"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -40,8 +39,7 @@ func TestStoreAsEachNodeReachesIt(t *testing.T) {
 
 func TestFileIsChecked(t *testing.T) {
 	const ok = `{"group":"g","backend":"baton","store":"http://h:1","resource":"http://r:1","proxy":"127.0.0.1:1",
-		"nodes":[{"id":"n1","http":"127.0.0.1:2","pid_file":"n1.pid","via":["127.0.0.1:3"],"peer":"127.0.0.1:6","peer_via":{"n2":"127.0.0.1:7"}},
-			{"id":"n2","http":"127.0.0.1:4","pid":77,"peer":"127.0.0.1:8"}]}`
+		"nodes":[{"id":"n1","http":"127.0.0.1:2","pid_file":"n1.pid","via":["127.0.0.1:3"]},{"id":"n2","http":"127.0.0.1:4","pid":77}]}`
 	for _, tt := range []struct{ old, new, want string }{
 		{"", "", ""},
 		{`"group":"g"`, `"group":"g g"`, "group"},
@@ -54,10 +52,7 @@ func TestFileIsChecked(t *testing.T) {
 		{`127.0.0.1:4`, `127.0.0.1`, "want host:port"},
 		{`"id":"n2"`, `"id":"../n2"`, "node id"},
 		{`"via":["127.0.0.1:3"]`, `"via":["127.0.0.1:3","127.0.0.1:5"]`, "via has 2"},
-		{`"peer":"127.0.0.1:8"`, `"peer":"8"`, "want host:port"},
-		{`"peer_via":{"n2"`, `"peer_via":{"n3"`, "no other node"},
-		{`"peer_via":{"n2"`, `"peer_via":{"n1"`, "no other node"},
-		{`"127.0.0.1:7"`, `"7"`, "want host:port"},
+		{`"backend":"baton"`, `"backend":"raft"`, "an address for each of the 2 nodes"},
 		{`]}`, ``, "unexpected EOF"},
 	} {
 		path := filepath.Join(t.TempDir(), "fleet.json")
@@ -68,15 +63,6 @@ func TestFileIsChecked(t *testing.T) {
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s instead of %s: got %v, want %q", tt.new, tt.old, err, tt.want)
 		}
-	}
-}
-
-// A node reaches the others through the proxy where there is one.
-func TestPeersAsEachNodeReachesThem(t *testing.T) {
-	f := &File{Nodes: []Node{{ID: "n1", Peer: "a:1", PeerVia: map[string]string{"n2": "p:12"}}, {ID: "n2", Peer: "b:2"}, {ID: "n3", Peer: "c:3"}, {ID: "n4"}}}
-	want := map[string]string{"n1": "a:1", "n2": "p:12", "n3": "c:3"}
-	if got := f.PeersFor(f.Nodes[0]); !maps.Equal(got, want) {
-		t.Errorf("got %v, want %v", got, want)
 	}
 }
 

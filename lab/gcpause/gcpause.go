@@ -30,7 +30,7 @@ const (
 	// same window, only a smaller one.
 	thinking = 50 * time.Millisecond
 	// most is how many more pauses are tried until one has hit the window.
-	most = 5
+	most = 15
 )
 
 // Frozen is the arm. Its nodes are sound: nothing about them is broken.

@@ -68,6 +68,9 @@ func Lingering(s lab.Setting) lab.Arm {
 // late is how late answers are: so that it matters, and renewals still come
 // through in time. A renewal may take several answers.
 func late(s lab.Setting) time.Duration {
+	if s.Backend.Peers {
+		return s.RenewEvery(0) / 5
+	}
 	return s.TTL(s.Profile.TTL) / time.Duration(5*max(s.Backend.Answers, 1))
 }
 

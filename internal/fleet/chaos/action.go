@@ -89,8 +89,8 @@ const outlive = 2 * time.Second
 func faultLeader(name, says string, f proxy.Fault, d time.Duration) action {
 	f.ForMS = (d + outlive).Milliseconds()
 	return action{name: name, says: says, lasts: d, begin: func(ctx context.Context, t target) (func() error, error) {
-		if t.fleet.Proxy == "" || len(t.node.Via)+len(t.node.PeerVia) == 0 {
-			return nil, fmt.Errorf("nothing stands between node %s and its backend: the fleet file needs proxy, and via or peer_via", t.node.ID)
+		if t.fleet.Proxy == "" || len(t.node.Via) == 0 {
+			return nil, fmt.Errorf("nothing stands between node %s and its backend: the fleet file needs proxy and via", t.node.ID)
 		}
 		c := &proxy.Client{Address: t.fleet.Proxy, HTTP: t.http}
 		return func() error { return c.Heal(context.Background(), t.node.ID) }, c.Set(ctx, t.node.ID, f)

@@ -66,6 +66,7 @@ type observer struct {
 	tell    io.Writer
 	began   time.Time
 	healed  bool
+	gone    bool  // the target's process, when it was looked for last
 	refused int64 // by the target's own count, before
 }
 
@@ -96,7 +97,7 @@ func (o *observer) takeTarget(l look) {
 	role := string(l.status.Role)
 	switch {
 	case errors.Is(l.err, syscall.ECONNREFUSED), errors.Is(l.err, syscall.ECONNRESET):
-		role = "gone"
+		role, o.gone = "gone", true
 	case l.err != nil:
 		return // frozen, perhaps
 	}
@@ -108,6 +109,7 @@ func (o *observer) takeTarget(l look) {
 	if l.err != nil {
 		return
 	}
+	o.gone = false
 	o.WritesRefused = max(o.WritesRefused, l.status.WritesRefused-o.refused)
 	if o.healed && o.Rejoined == nil && l.status.Leader != nil {
 		o.Rejoined = &Seen{AfterMS: o.after(l.at), Role: role}
@@ -121,7 +123,7 @@ func (o *observer) settled() bool {
 		return o.Successor != nil && o.Stopped != nil
 	}
 	if o.Rejoined == nil {
-		return o.Stopped != nil && o.Stopped.Role == "gone" && o.Successor != nil
+		return o.gone && o.Successor != nil // its place is nowhere
 	}
 	return o.Stopped == nil || o.Successor != nil
 }

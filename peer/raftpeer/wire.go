@@ -22,7 +22,7 @@ const (
 
 // door answers other peers. The elector is nil until raft has started.
 type door struct {
-	group     string
+	group     string // and its peers
 	identity  raftnode.Identity
 	admission *raftnode.Admission
 	begun     bool

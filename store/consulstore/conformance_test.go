@@ -11,9 +11,9 @@ import (
 )
 
 // harness gives every check a prefix of its own in one Consul. The checks wait
-// for twenty seconds and more, so that most of them run at once.
+// for twenty seconds and more, so many of them run at once.
 func harness(server *testserver.Server, t testing.TB, restart func()) storetest.Harness {
-	return storetest.Harness{Parallel: 100, Start: func(check storetest.T) storetest.Backing {
+	return storetest.Harness{Parallel: 24, Start: func(check storetest.T) storetest.Backing {
 		prefix := freshPrefix()
 		return storetest.Backing{
 			Open: func() baton.Store {

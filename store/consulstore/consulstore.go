@@ -88,12 +88,11 @@ type Store struct {
 	life context.Context // ends with Close
 	end  context.CancelFunc
 
-	mu         sync.Mutex
-	closed     bool
-	registered bool             // the node was seen to
-	identity   string           // what the id key says; empty until it was read
-	sights     map[string]sight // by group
-	chores     sync.WaitGroup   // goroutines that outlive the call that started them
+	mu       sync.Mutex
+	closed   bool
+	identity string           // what the id key says; empty until it was read
+	sights   map[string]sight // by group
+	chores   sync.WaitGroup   // goroutines that outlive the call that started them
 }
 
 var (

@@ -220,25 +220,35 @@ func (w *waiter) showLife(ctx context.Context, st *state) error {
 		return nil
 	}
 	w.signed = time.Now()
-	ctx, cancel := context.WithTimeout(ctx, w.s.timeout)
-	defer cancel()
+	// A caller who polls may be gone before this is done. Its place counts all the same.
+	done := make(chan error, 1)
+	w.s.chore(func(ctx context.Context) { done <- w.s.keepPlace(ctx, w.group, w.c, session) })
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (s *Store) keepPlace(ctx context.Context, group string, c baton.Candidate, session string) error {
 	if session != "" {
-		alive, err := ask(ctx, w.s, func(ctx context.Context) (*api.SessionEntry, error) {
-			entry, _, err := w.s.consul.Session().Renew(session, (&api.WriteOptions{}).WithContext(ctx))
+		alive, err := ask(ctx, s, func(ctx context.Context) (*api.SessionEntry, error) {
+			entry, _, err := s.consul.Session().Renew(session, (&api.WriteOptions{}).WithContext(ctx))
 			return entry, err
 		})
 		if err != nil || alive != nil {
 			return err
 		}
 	}
-	session, err := w.s.newSession(ctx, "baton line "+w.group, placeKept, remover)
+	session, err := s.newSession(ctx, "baton line "+group, placeKept, remover)
 	if err != nil {
 		return err
 	}
 	// If another call for the same candidate was faster, that is as good.
-	_, done, err := w.s.commit(ctx, lock(w.s.keys.place(w.group, w.c), session, nil))
+	_, done, err := s.commit(ctx, lock(s.keys.place(group, c), session, nil))
 	if !done && (err == nil || refused(err)) {
-		w.s.destroy(session)
+		s.destroy(session)
 	}
 	return err
 }

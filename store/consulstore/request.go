@@ -2,6 +2,7 @@ package consulstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -160,38 +161,24 @@ const lockDelay = time.Millisecond
 func (s *Store) newSession(ctx context.Context, name string, seconds int64, then behaviour) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout/2)
 	defer cancel()
-	registration := s.registerNode(ctx)
-	id, _, err := s.consul.Session().CreateNoChecks(&api.SessionEntry{
+	options := (&api.WriteOptions{}).WithContext(ctx)
+	session := &api.SessionEntry{
 		Name: name, Node: s.node, TTL: fmt.Sprintf("%ds", seconds), Behavior: string(then), LockDelay: lockDelay,
-	}, (&api.WriteOptions{}).WithContext(ctx))
-	if err == nil {
-		return id, nil
 	}
-	s.mu.Lock()
-	s.registered = false // somebody may have removed it
-	s.mu.Unlock()
-	if registration != nil {
-		return "", fmt.Errorf("register the node %q: %w", s.node, registration)
+	id, _, err := s.consul.Session().CreateNoChecks(session, options)
+	var failed api.StatusError
+	if !errors.As(err, &failed) {
+		return id, err
 	}
-	return "", err
-}
-
-// registerNode makes sure that the node of the sessions is in the catalog. One
-// who may not do that can use it all the same if it is there.
-func (s *Store) registerNode(ctx context.Context) error {
-	s.mu.Lock()
-	registered := s.registered
-	s.mu.Unlock()
-	if registered {
-		return nil
-	}
-	_, err := s.consul.Catalog().Register(&api.CatalogRegistration{
+	// Most likely the node that sessions belong to is missing, as it is at first.
+	_, err = s.consul.Catalog().Register(&api.CatalogRegistration{
 		Node: s.node, Address: "192.0.2.1", // an address that no machine has
-	}, (&api.WriteOptions{}).WithContext(ctx))
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.registered = err == nil || refused(err)
-	return err
+	}, options)
+	if err != nil {
+		return "", fmt.Errorf("register the node %q, after %w: %w", s.node, failed, err)
+	}
+	id, _, err = s.consul.Session().CreateNoChecks(session, options)
+	return id, err
 }
 
 // destroy gives a session back that nothing depends on. If that fails it runs

@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-zookeeper/zk"
@@ -38,6 +39,8 @@ type client struct {
 	closed  bool
 	calls   sync.WaitGroup
 	watches watches
+
+	lastFloor atomic.Pointer[knownFloor]
 }
 
 // The znodes below the prefix. Ids have no slash in them.

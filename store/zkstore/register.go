@@ -117,15 +117,35 @@ func (r register) Peek(ctx context.Context, group string) (observed.Snapshot, er
 	return observed.Snapshot{Record: record, Version: v.version(), Place: r.place, Aside: v}, nil
 }
 
+// knownFloor is the floor as it was read, and the watch that tells when it is another.
+type knownFloor struct {
+	set  watched
+	term baton.Term
+}
+
 // floor is the term that all grants are above. There is one only where an operator has made it.
+// While its watch has not fired it is what it was: ZooKeeper tells of a change before it shows what came after.
 func (c *client) floor(ctx context.Context) (baton.Term, error) {
+	if known := c.lastFloor.Load(); known != nil && !known.set.over() {
+		return known.term, nil
+	}
+	set, unwatched := c.watch(ctx, c.path("floor"))
+	if unwatched != nil && !disconnected(unwatched) {
+		return 0, unwatched
+	}
 	text, stat, err := c.get(ctx, c.path("floor"))
-	if err != nil || stat == nil {
+	if err != nil {
 		return 0, err
 	}
-	n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
-	if err != nil || n > uint64(baton.MaxTerm) {
-		return 0, fmt.Errorf("read %s: %q is no term", c.path("floor"), text)
+	var n uint64
+	if stat != nil {
+		n, err = strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64)
+		if err != nil || n > uint64(baton.MaxTerm) {
+			return 0, fmt.Errorf("read %s: %q is no term", c.path("floor"), text)
+		}
+	}
+	if unwatched == nil {
+		c.lastFloor.Store(&knownFloor{set: set, term: baton.Term(n)})
 	}
 	return baton.Term(n), nil
 }

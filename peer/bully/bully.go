@@ -1,6 +1,7 @@
 package bully
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,7 +43,7 @@ func (c Config) Lease() time.Duration { return 2 * c.ElectionTimeout }
 // Elector is one node.
 type Elector struct {
 	cfg     Config
-	wire    *wire
+	client  *http.Client
 	feed    *feed.Feed
 	kicks   chan struct{}
 	closing context.Context
@@ -57,6 +58,7 @@ type Elector struct {
 	heard   time.Time              // of the leader
 	quiet   time.Time              // until then this node starts no election
 	seen    baton.Term
+	sent    map[string]uint64
 	changes uint64
 	closed  bool
 }
@@ -74,9 +76,8 @@ func (e *Elector) run() {
 		elect := tenure == nil && e.won != nil && vacant && time.Now().After(e.quiet)
 		e.mu.Unlock()
 		switch {
-		case tenure != nil:
-			tenure.Extend(e.trusted()) // nobody is asked whether that is right
-			e.wire.tellAll(heartbeat, leader)
+		case tenure != nil && tenure.Extend(e.trusted()): // nobody is asked whether that is right
+			e.tell(heartbeat, leader, "")
 		case elect:
 			e.elect()
 		}
@@ -92,19 +93,19 @@ func (e *Elector) run() {
 func (e *Elector) trusted() time.Duration { return e.cfg.Clock.Now() + e.cfg.Lease()*9/10 }
 
 func (e *Elector) elect() {
-	e.wire.count("elections")
-	if e.wire.anyHigher() {
-		e.hush() // it declares victory, or is asked again
-		return
-	}
-	e.mu.Lock()
-	term := max(e.seen+1, baton.Term(time.Now().UnixMilli())<<10)
-	e.mu.Unlock()
-	m := message{Node: e.cfg.NodeID, Term: term, Instance: baton.NewInstanceID(), Metadata: e.cfg.Metadata}
-	e.wire.tellAll(victory, m) // whoever led, and heard it, has stopped by now
-
+	m := message{Node: e.cfg.NodeID, Instance: baton.NewInstanceID(), Metadata: e.cfg.Metadata}
+	higher := e.tell(election, m, m.Node)
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	e.sent["elections"]++
+	if higher { // it declares victory, or is asked again
+		e.quiet = time.Now().Add(2 * e.cfg.ElectionTimeout)
+		return
+	}
+	m.Term = max(e.seen+1, baton.Term(time.Now().UnixMilli())<<10)
+	e.mu.Unlock()
+	e.tell(victory, m, "") // whoever led, and heard it, has stopped by now
+	e.mu.Lock()
 	if e.won == nil || e.leader.Node > m.Node && time.Since(e.heard) < e.cfg.ElectionTimeout {
 		return // given up, or a higher one was faster
 	}
@@ -127,15 +128,9 @@ func (e *Elector) resign(m message) {
 		e.tenure = nil
 		e.learn(m)
 	}
-	e.mu.Unlock()
-	e.hush()
-	e.wire.tellAll(heartbeat, m)
-}
-
-func (e *Elector) hush() {
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	e.quiet = time.Now().Add(2 * e.cfg.ElectionTimeout)
+	e.mu.Unlock()
+	e.tell(heartbeat, m, "")
 }
 
 // hear takes note of what another node says, and reports whether it agrees: that there is
@@ -145,7 +140,7 @@ func (e *Elector) hear(kind string, m message) bool {
 	defer e.mu.Unlock()
 	defer e.kick()
 	if kind == election {
-		return !e.closed && (e.won != nil || e.tenure != nil)
+		return !e.closed && (e.won != nil || e.tenure != nil && e.led.Valid())
 	}
 	e.seen = max(e.seen, m.Term)
 	switch {
@@ -168,13 +163,19 @@ func (e *Elector) learn(m message) {
 		return
 	}
 	e.changes++
-	event := baton.Event{Type: baton.LeaderChanged, Group: e.cfg.Group, Term: m.Term, NodeID: m.Node, InstanceID: m.Instance, Metadata: m.Metadata, Time: time.Now()}
+	e.seen = max(e.seen, m.Term)
+	e.feed.Publish(feed.Position{Index: e.changes}, e.event(m))
 	if m.Left {
-		event = baton.Event{Type: baton.LeaderLost, Group: e.cfg.Group, Term: m.Term, PreviousNodeID: m.Node, Reason: baton.Resigned, Time: time.Now()}
-		m = message{}
+		m = message{Term: m.Term}
 	}
-	e.leader, e.seen = m, max(e.seen, m.Term)
-	e.feed.Publish(feed.Position{Index: e.changes}, event)
+	e.leader = m
+}
+
+func (e *Elector) event(m message) baton.Event {
+	if m.Left || m.Node == "" {
+		return baton.Event{Type: baton.LeaderLost, Group: e.cfg.Group, Term: m.Term, PreviousNodeID: m.Node, Reason: baton.Resigned, Time: time.Now()}
+	}
+	return baton.Event{Type: baton.LeaderChanged, Group: e.cfg.Group, Term: m.Term, NodeID: m.Node, InstanceID: m.Instance, Metadata: m.Metadata, Time: time.Now()}
 }
 
 func (e *Elector) kick() {
@@ -195,12 +196,10 @@ func (e *Elector) Campaign(ctx context.Context) (*baton.Leadership, error) {
 	e.won, e.tenure = won, nil
 	e.mu.Unlock()
 	e.kick()
-	err := error(baton.ErrClosed)
 	select {
 	case l := <-won:
 		return l, nil
 	case <-ctx.Done():
-		err = ctx.Err()
 	case <-e.closing.Done():
 	}
 	e.mu.Lock()
@@ -211,7 +210,7 @@ func (e *Elector) Campaign(ctx context.Context) (*baton.Leadership, error) {
 		_ = l.Resign(context.WithoutCancel(ctx)) // which cannot fail
 	default:
 	}
-	return nil, fmt.Errorf("campaign for %s as %s: %w", e.cfg.Group, e.cfg.NodeID, err)
+	return nil, fmt.Errorf("campaign for %s as %s: %w", e.cfg.Group, e.cfg.NodeID, cmp.Or(ctx.Err(), baton.ErrClosed))
 }
 
 // Observe yields who leads, as far as this node has heard.
@@ -219,11 +218,7 @@ func (e *Elector) Observe(ctx context.Context) iter.Seq2[baton.Event, error] {
 	return e.feed.Watch(ctx, e.cfg.Group, "", func() baton.Event {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		event := baton.Event{Type: baton.LeaderChanged, Group: e.cfg.Group, Term: e.leader.Term, NodeID: e.leader.Node, InstanceID: e.leader.Instance, Metadata: e.leader.Metadata}
-		if e.leader.Node == "" {
-			event.Type, event.Term = baton.LeaderLost, e.seen
-		}
-		return event
+		return e.event(e.leader)
 	})
 }
 

@@ -162,43 +162,46 @@ func TestHistoryWithAMemberDown(t *testing.T) {
 	}
 }
 
-// Connections break again and again, and with each the answers that were under way.
-func TestHistoryWithAnswersLost(t *testing.T) {
+// What happens to single requests, and what a server does that is not down.
+func TestHistoryWithABadConnection(t *testing.T) {
 	t.Parallel()
-	server := testserver.Start(t, testserver.ZooKeeper)
-	f := startFleet(t, server)
-	breaks := 5
-	if allFaults {
-		breaks = 40
+	for name, fault := range map[string]func(t *testing.T, server *testserver.Server, f *fleet){
+		// Connections break again and again, and with each the answers that were under way.
+		"answers-lost": func(t *testing.T, server *testserver.Server, f *fleet) {
+			breaks := 5
+			if allFaults {
+				breaks = 40
+			}
+			for range breaks {
+				f.more("grants between two breaks", 2)
+				server.Refuse(t)
+				server.Heal(t)
+			}
+		},
+		// A server that stands still for most of the time answers late, and what it is asked comes late too.
+		"slow": func(t *testing.T, server *testserver.Server, f *fleet) {
+			rng := rand.New(rand.NewPCG(3, 4))
+			for range 30 {
+				server.Pause(t)
+				rest(t.Context(), rng, 500*time.Millisecond)
+				server.Resume(t)
+				rest(t.Context(), rng, 100*time.Millisecond)
+			}
+		},
+	} {
+		if !allFaults && name != "answers-lost" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := testserver.Start(t, testserver.ZooKeeper)
+			f := startFleet(t, server)
+			f.more("grants before the fault", 4)
+			fault(t, server, f)
+			f.more("grants after the fault", 4)
+			f.judge()
+		})
 	}
-	for range breaks {
-		f.more("grants between two breaks", 2)
-		server.Refuse(t)
-		server.Heal(t)
-	}
-	f.more("grants after the breaks", 4)
-	f.judge()
-}
-
-// A server that stands still for most of the time answers late, and what it is
-// asked comes late too.
-func TestHistoryWithASlowServer(t *testing.T) {
-	t.Parallel()
-	server := testserver.Start(t, testserver.ZooKeeper)
-	f := startFleet(t, server)
-	rng := rand.New(rand.NewPCG(3, 4))
-	stops := 5
-	if allFaults {
-		stops = 30
-	}
-	for range stops {
-		server.Pause(t)
-		rest(t.Context(), rng, 500*time.Millisecond)
-		server.Resume(t)
-		rest(t.Context(), rng, 100*time.Millisecond)
-	}
-	f.more("grants after it all", 10)
-	f.judge()
 }
 
 // With its only server gone nothing can be decided, and everything says so in
@@ -307,49 +310,21 @@ func TestOnlyServerDown(t *testing.T) {
 	}
 }
 
-// A member that leads and cannot reach the others does not answer, not even
-// what it could read from its own memory: they may have another leader.
-func TestReadsNeedAQuorum(t *testing.T) {
-	t.Parallel()
-	members := testserver.StartZooKeeper(t, 3)
-	leads := findLeader(t, members)
-	s := open(t, zkstore.Config{Servers: hosts(members[leads]), Timeout: 2 * time.Second})
-	l := lead(t, s, "g", "holder", time.Minute)
-	conn := raw(t, members[leads])
-	if _, err := conn.Sync("/baton"); err != nil {
-		t.Fatal(err)
-	}
-	for i, m := range members {
-		if i != leads {
-			m.Pause(t)
-		}
-	}
-	_, failed := conn.Sync("/baton")
-	text, _, err := conn.Get("/baton/leases/g")
-	t.Logf("sync and read, without a quorum: %v, %v; %s", failed, err, text)
-	if now, err := s.Get(t.Context(), "g"); !errors.Is(err, baton.ErrUnavailable) {
-		t.Errorf("get without a quorum: %+v, %v", now, err)
-	}
-	for i, m := range members {
-		if i != leads {
-			m.Resume(t)
-		}
-	}
-	eventually(t, "a read with a quorum", func() bool {
-		now, err := s.Get(t.Context(), "g")
-		return err == nil && now.ID() == l.ID()
-	})
-}
-
-// A member that hangs costs one attempt: the session goes on at another long
-// before ZooKeeper would have ended it.
-func TestAMemberThatHangsIsLeft(t *testing.T) {
+// What an ensemble does of which one or two members stand still.
+func TestMembersThatHang(t *testing.T) {
 	t.Parallel()
 	members := testserver.StartZooKeeper(t, 3)
 	leads := findLeader(t, members)
 	followers := slices.Delete(slices.Clone(members), leads, leads+1)
+	t.Run("OneIsLeft", func(t *testing.T) { hangingMemberIsLeft(t, followers) })
+	t.Run("ReadsNeedAQuorum", func(t *testing.T) { readsNeedAQuorum(t, members[leads], followers) })
+}
+
+// A member that hangs costs one attempt: the session goes on at another long
+// before ZooKeeper would have ended it.
+func hangingMemberIsLeft(t *testing.T, followers []*testserver.Server) {
 	s := open(t, zkstore.Config{Servers: hosts(followers...), Session: 10 * time.Second})
-	l := lead(t, s, "g", "holder", time.Minute)
+	l := lead(t, s, "left", "holder", time.Minute)
 	for range 2 {
 		used := slices.IndexFunc(followers, func(m *testserver.Server) bool { return hosts(m)[0] == s.Server() })
 		if used < 0 {
@@ -364,4 +339,31 @@ func TestAMemberThatHangsIsLeft(t *testing.T) {
 		}
 		followers[used].Resume(t)
 	}
+}
+
+// A member that leads and cannot reach the others does not answer, not even
+// what it could read from its own memory: they may have another leader.
+func readsNeedAQuorum(t *testing.T, leader *testserver.Server, followers []*testserver.Server) {
+	s := open(t, zkstore.Config{Servers: hosts(leader), Timeout: 2 * time.Second})
+	l := lead(t, s, "quorum", "holder", time.Minute)
+	conn := raw(t, leader)
+	if _, err := conn.Sync("/baton"); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range followers {
+		m.Pause(t)
+	}
+	_, failed := conn.Sync("/baton")
+	text, _, err := conn.Get("/baton/leases/quorum")
+	t.Logf("sync and read, without a quorum: %v, %v; %s", failed, err, text)
+	if now, err := s.Get(t.Context(), "quorum"); !errors.Is(err, baton.ErrUnavailable) {
+		t.Errorf("get without a quorum: %+v, %v", now, err)
+	}
+	for _, m := range followers {
+		m.Resume(t)
+	}
+	eventually(t, "a read with a quorum", func() bool {
+		now, err := s.Get(t.Context(), "quorum")
+		return err == nil && now.ID() == l.ID()
+	})
 }

@@ -169,6 +169,24 @@ func TestFailoverIsByEffect(t *testing.T) {
 	}
 }
 
+// A fault belongs to the failover from the leader that it struck, also if that one
+// never wrote, and never to one that ended with the struck leader's first write.
+func TestFaultOfAFailover(t *testing.T) {
+	r := goodRecord()
+	r.Faults = append(r.Faults, Fault{Kind: KindFreeze, Term: 2, Began: 205 * ms, LeaseEnd: 999 * ms})
+	if got := r.Failovers()[0]; got.Fault != KindKill || got.BeyondLeaseMS != 20 {
+		t.Errorf("got %+v", got)
+	}
+	r.Faults = []Fault{{Kind: KindKill, Term: 9, Began: 150 * ms}}
+	if got := r.Failovers()[0]; got.Fault != KindKill || got.AfterFaultMS != 60 {
+		t.Errorf("struck before it wrote: %+v", got)
+	}
+	r.Faults = []Fault{{Kind: KindKill, Term: 2, Began: 209 * ms}}
+	if got := r.Failovers()[0]; got.Fault != "" {
+		t.Errorf("struck at its first write: %+v", got)
+	}
+}
+
 func TestStepsCount(t *testing.T) {
 	got := steps([]Interval{{From: 1, To: 5}, {From: 3, To: 8}})
 	want := []Step{{1, 1}, {3, 2}, {5, 1}, {8, 0}}

@@ -69,12 +69,14 @@ func (r *Record) Elections() []Election {
 	return all
 }
 
+// faultOf is the last thing that was done to the leader of a term.
 func (r *Record) faultOf(term baton.Term) (Fault, bool) {
-	i := slices.IndexFunc(r.Faults, func(f Fault) bool { return f.Term == term })
-	if i < 0 {
-		return Fault{}, false
+	for _, f := range slices.Backward(r.Faults) {
+		if f.Term == term {
+			return f, true
+		}
 	}
-	return r.Faults[i], true
+	return Fault{}, false
 }
 
 // releaseOf is when a leader sent the release of its lease; 0 if it did not.

@@ -219,6 +219,19 @@ var Profiles = []Profile{
 		Parallel: 6,
 	},
 	{
+		// The mission's numbers with fewer repetitions.
+		Name: "short",
+		TTL:  3 * time.Second, TTLs: []time.Duration{time.Second, 3 * time.Second, 10 * time.Second}, Repeats: 2, Load: Load{32, 5000},
+		Sweep: []time.Duration{time.Second, 3 * time.Second, 10 * time.Second, 30 * time.Second},
+		Stumbles: append(pauses(200, 400, 600, 800, 1000, 1500, 2000, 2500),
+			Stumble{Kind: StumbleSlow, For: 3 * time.Second, By: 50 * time.Millisecond},
+			Stumble{Kind: StumbleSlow, For: 3 * time.Second, By: 200 * time.Millisecond}),
+		Churn: Churn{Nodes: 9, Kills: 40, Every: 5 * time.Second},
+		Work:  workset.Size{Jobs: 10_000_000, Segments: 100, SegmentBytes: 1 << 30}, WorkTime: 30 * time.Second,
+		Sequence: Load{64, 5500}, SequenceFor: 30 * time.Second,
+		Strict: true, Parallel: 1,
+	},
+	{
 		Name: "full",
 		TTL:  3 * time.Second, TTLs: []time.Duration{time.Second, 3 * time.Second, 10 * time.Second, 30 * time.Second}, Repeats: 5, Load: Load{32, 5000},
 		Sweep: []time.Duration{time.Second, 3 * time.Second, 10 * time.Second, 30 * time.Second},
@@ -241,7 +254,7 @@ func ProfileNamed(name string) (Profile, error) {
 			return p, nil
 		}
 	}
-	return Profile{}, fmt.Errorf("profile %q is not known: want quick or full", name)
+	return Profile{}, fmt.Errorf("profile %q is not known: want quick, short or full", name)
 }
 
 // choose are the experiments by numbers or names, all if there are none.

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 )
 
 // The exit statuses of the program.
@@ -88,15 +90,17 @@ func (e *failedError) Error() string {
 type flagValues struct {
 	profile, only, backend, out, stores, broken, bin, findings string
 	seed                                                       uint64
+	jobs                                                       int64
 }
 
 func newFlags(v *flagValues) *flag.FlagSet {
 	flags := flag.NewFlagSet("lab", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
-	flags.StringVar(&v.profile, "profile", "quick", "how much to do: `quick|full`; only full holds runs to targets of speed")
+	flags.StringVar(&v.profile, "profile", "quick", "how much to do: `quick|short|full`; quick does not hold runs to targets of speed")
 	flags.StringVar(&v.only, "only", "", "the experiments to run, by number or name, with commas (default all)")
 	flags.StringVar(&v.backend, "backend", strings.Join(backendNames(), ","), "what the fleets elect with, with commas")
 	flags.Uint64Var(&v.seed, "seed", 0, "what chance decides: clock skews, when faults strike (default drawn, and shown; that of a run that was cut off, if there is one)")
+	flags.Int64Var(&v.jobs, "jobs", 0, "how many jobs the work set of experiment 8 has, such as 100000000 (default the profile's)")
 	flags.StringVar(&v.out, "out", "lab-results", "`directory` for results, logs and the report")
 	flags.StringVar(&v.stores, "stores", "", "backends that run already, as `name=URL` with commas, such as etcd=etcd://127.0.0.1:2379 (default starts them)")
 	flags.StringVar(&v.bin, "bin", "", "`directory` with the programs baton, node, fenced and chaos (default builds them)")
@@ -127,10 +131,7 @@ func runProgram(ctx context.Context, experiments []Experiment, command string, a
 	}
 	switch command {
 	case "list":
-		for _, e := range experiments {
-			_, _ = fmt.Fprintf(stdout, "%d  %-11s  %s\n", e.Number, e.Name, e.Question)
-		}
-		return nil
+		return list(experiments, v, stdout)
 	case "run":
 		return runAll(ctx, experiments, v, stdout, stderr)
 	case "report":
@@ -139,10 +140,40 @@ func runProgram(ctx context.Context, experiments []Experiment, command string, a
 	return &usageError{fmt.Errorf("unknown command %q", command)}
 }
 
+// list shows the experiments, and about how long they take.
+func list(experiments []Experiment, v flagValues, stdout io.Writer) error {
+	p, err := ProfileNamed(v.profile)
+	if err != nil {
+		return &usageError{err}
+	}
+	for _, e := range experiments {
+		_, _ = fmt.Fprintf(stdout, "%d  %-11s  %s\n", e.Number, e.Name, e.Question)
+	}
+	_, _ = fmt.Fprintf(stdout, "\nAbout how long they take, profile %s, %d fleets at once:\n", p.Name, p.Parallel)
+	for _, name := range split(v.backend) {
+		b, err := BackendNamed(name)
+		if err != nil {
+			return &usageError{err}
+		}
+		_, _ = fmt.Fprintf(stdout, "%-11s", name)
+		var sum time.Duration
+		for _, e := range experiments {
+			var takes time.Duration
+			for _, a := range e.Arms(newSetting(p, b, "")) {
+				takes += a.Takes
+			}
+			sum += takes
+			_, _ = fmt.Fprintf(stdout, "  %d: %v", e.Number, takes.Round(time.Second))
+		}
+		_, _ = fmt.Fprintf(stdout, "  in all %v\n", (sum / time.Duration(max(p.Parallel, 1))).Round(time.Second))
+	}
+	return nil
+}
+
 func runAll(ctx context.Context, experiments []Experiment, v flagValues, stdout, stderr io.Writer) error {
-	o := Options{Seed: v.seed, Out: v.out, Stores: map[string]string{}, Broken: v.broken, Programs: v.bin, Backends: list(v.backend), Progress: stderr}
+	o := Options{Seed: v.seed, Out: v.out, Stores: map[string]string{}, Broken: v.broken, Programs: v.bin, Backends: split(v.backend), Progress: stderr}
 	var err error
-	for _, pair := range list(v.stores) {
+	for _, pair := range split(v.stores) {
 		name, url, ok := strings.Cut(pair, "=")
 		if !ok {
 			return &usageError{fmt.Errorf("--stores has %q: want name=URL", pair)}
@@ -152,7 +183,11 @@ func runAll(ctx context.Context, experiments []Experiment, v flagValues, stdout,
 	if o.Profile, err = ProfileNamed(v.profile); err != nil {
 		return &usageError{err}
 	}
-	if o.Experiments, err = choose(experiments, list(v.only)); err != nil {
+	if v.jobs < 0 {
+		return &usageError{fmt.Errorf("--jobs is %d: want a positive number", v.jobs)}
+	}
+	o.Profile.Work.Jobs = cmp.Or(v.jobs, o.Profile.Work.Jobs)
+	if o.Experiments, err = choose(experiments, split(v.only)); err != nil {
 		return &usageError{err}
 	}
 	for _, name := range o.Backends {
@@ -202,8 +237,8 @@ func report(experiments []Experiment, v flagValues, stdout io.Writer) error {
 	return nil
 }
 
-// list splits at commas.
-func list(s string) []string {
+// split splits at commas.
+func split(s string) []string {
 	var all []string
 	for part := range strings.SplitSeq(s, ",") {
 		if part = strings.TrimSpace(part); part != "" {

@@ -277,6 +277,9 @@ func (r *runner) stopServers() error {
 // command is what runs this experiment again.
 func (r *runner) command(t *task) string {
 	c := fmt.Sprintf("go run ./cmd/lab run --profile %s --only %d --backend %s --seed %d", r.Profile.Name, t.Number, t.setting.Backend.Name, r.Seed)
+	if named, err := ProfileNamed(r.Profile.Name); err == nil && named.Work.Jobs != r.Profile.Work.Jobs {
+		c += fmt.Sprintf(" --jobs %d", r.Profile.Work.Jobs)
+	}
 	if r.Broken != "" {
 		c += " --broken " + r.Broken
 	}

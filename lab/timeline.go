@@ -210,18 +210,28 @@ func (r *Record) Failovers() []Failover {
 			From: old.Term, To: w.Term, FromNode: r.NodeOf(old.Term), ToNode: r.NodeOf(w.Term),
 			TTLMS: r.Arm.TTL.Milliseconds(), GapMS: millis(w.At - old.At),
 		}
-		for _, fault := range r.Faults {
-			// A leader may be struck before its first write.
-			if fault.Term == old.Term || old.At <= fault.Began && fault.Began <= w.At {
-				f.Fault, f.AfterFaultMS = fault.Kind, millis(w.At-fault.Began)
-				if fault.LeaseEnd > 0 && !graceful(fault.Kind) {
-					f.BeyondLeaseMS = millis(w.At - fault.LeaseEnd)
-				}
+		if fault, ok := r.faultBetween(old, w); ok {
+			f.Fault, f.AfterFaultMS = fault.Kind, millis(w.At-fault.Began)
+			if fault.LeaseEnd > 0 && !graceful(fault.Kind) {
+				f.BeyondLeaseMS = millis(w.At - fault.LeaseEnd)
 			}
 		}
 		all = append(all, f)
 	}
 	return all
+}
+
+// faultBetween is what was done to the leader of the first write, or, since a
+// leader may be struck before it has written at all, to one between the two.
+func (r *Record) faultBetween(old, next Write) (Fault, bool) {
+	if fault, ok := r.faultOf(old.Term); ok {
+		return fault, true
+	}
+	i := slices.IndexFunc(r.Faults, func(f Fault) bool { return f.Term != next.Term && old.At <= f.Began && f.Began <= next.At })
+	if i < 0 {
+		return Fault{}, false
+	}
+	return r.Faults[i], true
 }
 
 func millis(nanos int64) float64 { return float64(nanos/1000) / 1000 }

@@ -52,14 +52,14 @@ func TestPage(t *testing.T) {
 	}
 	for _, want := range []string{
 		`"error":"NOT_LEADER"`, `"seq":1}`,
-		"stopped for 3.5s", "cut off from its backend for 5s", "kill -9",
+		"stopped for 3.5s", "cut off from its backend for 5s", "kill -9", "asked to hand over",
 		"does not lead any more: candidate", "does not lead any more: gone", "no answer", `{"ok":true,"writes":`,
 	} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("nowhere does it print %s:\n%s", want, out)
 		}
 	}
-	if changes := strings.Count(string(out), "leads, with token"); changes != 3 {
-		t.Errorf("%d new leaders were told of, want 3:\n%s", changes, out)
+	if changes := strings.Count(string(out), "leads, with token"); changes != 4 {
+		t.Errorf("%d new leaders were told of, want 4:\n%s", changes, out)
 	}
 }

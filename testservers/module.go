@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"sync"
+	"time"
 )
 
 // buildModule makes sure that the server in testservers/<name>, a Go module of
@@ -45,11 +47,36 @@ func buildModule(ctx context.Context, progress io.Writer, name string) (string, 
 		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", fresh, ".")
 		cmd.Dir, cmd.Stdout, cmd.Stderr = source, progress, progress
 		cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=", "CGO_ENABLED=0")
-		if err := cmd.Run(); err != nil {
+		stop := tell(progress, "still building "+name)
+		err := cmd.Run()
+		stop()
+		if err != nil {
 			return fmt.Errorf("build %s: %w", source, err)
 		}
 		return os.Rename(fresh, program)
 	})
+}
+
+// tell says once a minute that something goes on, until it is stopped.
+func tell(progress io.Writer, what string) (stop func()) {
+	start, ended := time.Now(), make(chan struct{})
+	var telling sync.WaitGroup
+	telling.Go(func() {
+		tick := time.NewTicker(time.Minute)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				_, _ = fmt.Fprintf(progress, "%s, for %v\n", what, time.Since(start).Round(time.Second))
+			case <-ended:
+				return
+			}
+		}
+	})
+	return func() {
+		close(ended)
+		telling.Wait()
+	}
 }
 
 // moduleDir finds the directory of a server's module: this command runs in

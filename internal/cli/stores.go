@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -156,7 +157,7 @@ func writeStores(w io.Writer, all []storeInfo) error {
 	var rows [][]string
 	for _, s := range all {
 		rows = append(rows, []string{
-			s.Store, millis(s.MinTTL) + " to " + millis(s.MaxTTL), millis(s.TTLStep), millis(s.ExpiryLag), s.Time,
+			s.Store, millis(s.MinTTL) + " to " + millis(s.MaxTTL), millis(s.TTLStep), cmp.Or(millis(s.ExpiryLag), "at once"), s.Time,
 			yes(s.QuorumRenewals), strings.Join(survives(s.Guarantees), ", "), yes(s.Extends), s.Waiting, yes(s.Transfers),
 		})
 	}
@@ -192,5 +193,5 @@ func yes(b bool) string {
 	if b {
 		return "yes"
 	}
-	return ""
+	return "no"
 }

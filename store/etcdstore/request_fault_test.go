@@ -17,6 +17,7 @@ import (
 	"baton"
 	"baton/internal/testserver"
 	"baton/store/etcdstore"
+	"baton/storetest/history"
 )
 
 // badLuck is what happens to single requests on their way to etcd, the lease
@@ -74,7 +75,7 @@ func TestHistoryWithRequestsLostLateAndRepeated(t *testing.T) {
 		t.Cleanup(func() { luck.late.Wait(); _ = client.Close() })
 		return open(t, etcdstore.Config{Client: client})
 	})
-	f.more("grants in spite of bad luck", 40)
-	f.judge()
+	f.More("grants in spite of bad luck", 40)
+	f.Judge(history.Options{})
 	luck.late.Wait()
 }

@@ -54,7 +54,8 @@ func kindOf(op string, err error) error {
 	case errors.As(err, &known):
 		return err
 	case !errors.As(err, &said):
-	case strings.HasPrefix(said.Error(), "NOPERM") && !strings.Contains(said.Error(), "in script"):
+	case strings.HasPrefix(said.Error(), "NOPERM") && !strings.Contains(said.Error(), "in script") &&
+		!strings.Contains(said.Error(), "executing the script"): // as Redis 6 says it
 		return fmt.Errorf("%s: redis: %w: %w", op, baton.ErrNotAllowed, err)
 	case strings.HasPrefix(said.Error(), "NOAUTH"), strings.HasPrefix(said.Error(), "WRONGPASS"),
 		strings.HasPrefix(said.Error(), "ERR AUTH"), strings.HasPrefix(said.Error(), "ERR invalid password"):

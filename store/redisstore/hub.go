@@ -13,12 +13,13 @@ import (
 type hub struct {
 	rdb redis.UniversalClient
 
-	mu      sync.Mutex
-	ears    map[string]map[*ear]bool // by channel
-	changed chan struct{}            // the set of channels may have changed
-	pubsub  *redis.PubSub            // nil until somebody listens
-	closed  bool
-	running sync.WaitGroup
+	mu         sync.Mutex
+	ears       map[string]map[*ear]bool // by channel
+	subscribed map[string]bool          // by channel
+	changed    chan struct{}            // the set of channels may have changed
+	pubsub     *redis.PubSub            // nil until somebody listens
+	closed     bool
+	running    sync.WaitGroup
 }
 
 // ear is one who listens.
@@ -30,7 +31,7 @@ type ear struct {
 }
 
 func newHub(rdb redis.UniversalClient) *hub {
-	return &hub{rdb: rdb, ears: map[string]map[*ear]bool{}, changed: make(chan struct{}, 1)}
+	return &hub{rdb: rdb, ears: map[string]map[*ear]bool{}, subscribed: map[string]bool{}, changed: make(chan struct{}, 1)}
 }
 
 // listen begins to hear a channel. The first message is the news that it does.
@@ -50,7 +51,8 @@ func (h *hub) listen(channel string) *ear {
 	if h.ears[channel] == nil {
 		h.ears[channel] = map[*ear]bool{}
 		h.note()
-	} else {
+	}
+	if len(h.ears[channel]) > 0 || h.subscribed[channel] {
 		e.tell("") // it is heard already, or will be
 	}
 	h.ears[channel][e] = true
@@ -119,18 +121,20 @@ func (h *hub) hear(messages <-chan any) {
 // subscribe follows the set of channels. It is apart from those who listen,
 // since it may wait for Redis. What fails is done again when the connection is.
 func (h *hub) subscribe() {
-	ctx, subscribed := context.Background(), map[string]bool{}
+	ctx := context.Background()
 	for range h.changed {
 		h.mu.Lock()
 		var more, less []string
 		for channel := range h.ears {
-			if !subscribed[channel] {
+			if !h.subscribed[channel] {
 				more = append(more, channel)
+				h.subscribed[channel] = true
 			}
 		}
-		for channel := range subscribed {
+		for channel := range h.subscribed {
 			if h.ears[channel] == nil {
 				less = append(less, channel)
+				delete(h.subscribed, channel)
 			}
 		}
 		h.mu.Unlock()
@@ -139,12 +143,6 @@ func (h *hub) subscribe() {
 		}
 		if len(less) > 0 {
 			_ = h.pubsub.Unsubscribe(ctx, less...)
-		}
-		for _, channel := range more {
-			subscribed[channel] = true
-		}
-		for _, channel := range less {
-			delete(subscribed, channel)
 		}
 	}
 }

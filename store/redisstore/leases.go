@@ -79,13 +79,15 @@ func (s *Store) Renew(ctx context.Context, id baton.LeaseID, extend time.Duratio
 		return baton.Lease{}, err
 	}
 	args := []any{id.NodeID, id.InstanceID, formatTerm(id.Term), inMilliseconds(extend)}
-	st, err := s.call(ctx, "renew", renewPlainly, id.Group, args...)
+	bounded, cancel := s.begin(ctx, s.timeout)
+	defer cancel()
+	st, err := s.run(bounded, renewPlainly, id.Group, args...)
 	if err == nil && st.outcome == "look" {
-		st, err = s.call(ctx, "renew", renewScript, id.Group, args...)
+		st, err = s.run(bounded, renewScript, id.Group, args...)
 	}
 	switch {
 	case err != nil:
-		return baton.Lease{}, err
+		return baton.Lease{}, s.fail(ctx, "renew", err)
 	case st.outcome == "renewed":
 		return st.lease(), nil
 	case st.outcome == "not_leader":

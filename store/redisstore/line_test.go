@@ -2,6 +2,7 @@ package redisstore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -102,4 +103,54 @@ func TestTheLineSurvivesAClockThatIsSetBack(t *testing.T) {
 		_ = s.Await(ctx, "g", c) // prunes
 		return rdb.ZScore(ctx, prefix+":{g}:line", "node-dead/i").Err() == redis.Nil
 	})
+}
+
+// Nobody has led the group, or not for long. All who come at that moment are
+// not called at once: the first is, and the second only when that one does not come.
+func TestAnOpenGroupCallsOneAtATime(t *testing.T) {
+	t.Parallel()
+	for name, before := range map[string]func(s *redisstore.Store, rdb *redis.Client, prefix string){
+		"never led": func(*redisstore.Store, *redis.Client, string) {},
+		"led long ago": func(s *redisstore.Store, rdb *redis.Client, prefix string) {
+			release(t, s, lead(t, s, "g", "i-0", time.Minute))
+			rdb.HSet(t.Context(), prefix+":{g}:record", "ended", time.Now().Add(-time.Minute).UnixMilli())
+		},
+	} {
+		for range 10 {
+			s, rdb, prefix := one(t)
+			before(s, rdb, prefix)
+			first, second := baton.Candidate{NodeID: "node-1", InstanceID: "i"}, baton.Candidate{NodeID: "node-2", InstanceID: "i"}
+			begun := time.Now()
+			if err := s.Await(t.Context(), "g", first); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			err := s.Await(ctx, "g", second)
+			cancel()
+			if time.Since(begun) > 700*time.Millisecond {
+				continue // the turn of the first may have passed
+			}
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: the second was answered %v in the turn of the first", name, err)
+			}
+			if err := s.Await(t.Context(), "g", second); err != nil { // the first does not come
+				t.Error(err)
+			}
+			break
+		}
+	}
+}
+
+// Eviction may take the signs of life alone. A place that nobody gives a sign
+// for does not stay for as long as others wait.
+func TestAPlaceWithoutASignOfLifeIsForgotten(t *testing.T) {
+	t.Parallel()
+	s, rdb, prefix := one(t)
+	rdb.ZAdd(t.Context(), prefix+":{g}:line", redis.Z{Score: 1, Member: "node-dead/i"})
+	if err := s.Await(t.Context(), "g", baton.Candidate{NodeID: "node-1", InstanceID: "i"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := rdb.ZScore(t.Context(), prefix+":{g}:line", "node-dead/i").Err(); err != redis.Nil {
+		t.Errorf("the dead one is in line: %v", err)
+	}
 }

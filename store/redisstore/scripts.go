@@ -33,7 +33,9 @@ const (
 // form. Compared as doubles they are exact, being below 2^53.
 //
 // A Redis that is out of memory, or a replica, or cannot write to its disk
-// refuses the first write of a script and with it all others.
+// refuses the first write of a script and with it all others. An answer that
+// nothing had to be written for begins with a write that changes nothing, so it is refused as well: what a replica has
+// may be old.
 const prelude = `
 local record, counter, past, line, signs = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local time = redis.call('TIME')
@@ -71,6 +73,10 @@ end
 local function prune()
   for _, place in ipairs(redis.call('ZRANGEBYSCORE', signs, '-inf', now - $placeKept)) do forgetPlace(place) end
   for _, place in ipairs(redis.call('ZRANGEBYSCORE', signs, now + 1, '+inf')) do redis.call('ZADD', signs, now, place) end
+  if redis.call('ZCARD', line) == redis.call('ZCARD', signs) then return end
+  for _, place in ipairs(redis.call('ZRANGE', line, 0, -1)) do -- the signs were evicted
+    if not redis.call('ZSCORE', signs, place) then forgetPlace(place) end
+  end
 end
 
 -- rankOf is the first place of a node in line.
@@ -123,6 +129,10 @@ end
 -- What has run out is over for good, whatever the clock does later.
 if r.node and tonumber(r['until']) <= now then over('EXPIRED', tonumber(r['until']), '') end
 
+-- A deadline further away than the ttl was set before the clock was set back.
+-- What the holder was promised is over in a ttl at most.
+if r.node and tonumber(r['until']) > now + tonumber(r.ttl) then set('until', text(now + tonumber(r.ttl))) end
+
 -- A vacancy from the future, too: turns count from it.
 if tonumber(r.ended or '0') > now then set('ended', text(now)) end
 
@@ -138,6 +148,7 @@ local function extend(ms)
 end
 
 local function reply(outcome, entries, a, b)
+  redis.call('HDEL', record, '') -- changes nothing
   local flat = {}
   for field, value in pairs(r) do
     flat[#flat + 1] = field
@@ -151,7 +162,7 @@ end
 // The scripts. What they answer is read by parseReply.
 var (
 	// node, instance, metadata, ttl, whether the group is in the index, and a
-	// name for this group's counter in case it begins now
+	// name for this group's counter in case it has none yet
 	acquireScript = script(`
 local node, instance, metadata, ttl, indexed, born = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6]
 local place = node .. '/' .. instance
@@ -166,7 +177,7 @@ if tonumber(term) >= $maxTerm then return reply('exhausted') end
 prune()
 local since = now - tonumber(r.ended or '0')
 if since >= 0 and since < $turnKept and ahead(place) > 0 then return reply('turn', nil, $turnKept - since) end
-if indexed == '0' and redis.call('HEXISTS', counter, 'last') == 0 then return reply('index') end
+if indexed == '0' and redis.call('HEXISTS', counter, 'born') == 0 then return reply('index') end
 redis.call('HSET', counter, 'last', term)
 redis.call('HINCRBY', counter, 'last', 1)
 redis.call('HSETNX', counter, 'born', born)
@@ -191,12 +202,15 @@ local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
 local r = redis.call('HMGET', KEYS[1], 'node', 'instance', 'term', 'ttl', 'until', 'ending', 'metadata', 'elected', 'gap')
 local deadline, extend = tonumber(r[5] or '0'), tonumber(ARGV[4])
-if r[1] ~= ARGV[1] or r[2] ~= ARGV[2] or r[3] ~= ARGV[3] or deadline <= now or r[6] or extend > tonumber(r[4]) then
+if r[1] ~= ARGV[1] or r[2] ~= ARGV[2] or r[3] ~= ARGV[3] or deadline <= now or r[6]
+  or extend > tonumber(r[4]) or deadline > now + tonumber(r[4]) then
   return {'look', now, '0', '', {}, {}, 0, 0}
 end
 if now + extend > deadline then
   deadline = now + extend
   redis.call('HSET', KEYS[1], 'until', string.format('%.0f', deadline))
+else
+  redis.call('HDEL', KEYS[1], '') -- changes nothing
 end
 return {'renewed', now, r[3], '', {
   'node', r[1], 'instance', r[2], 'term', r[3], 'ttl', r[4], 'until', string.format('%.0f', deadline),
@@ -233,20 +247,20 @@ return reply('ended')
 local n = tonumber(ARGV[1])
 return reply('seen', n > 0 and redis.call('LRANGE', past, 0, n - 1) or {})
 `)
-	// node, instance
+	// node, instance. The first goes when the group opens, each one behind it a
+	// second later. Who came after that counts from when it came.
 	awaitScript = script(`
 local place = ARGV[1] .. '/' .. ARGV[2]
 if leads(ARGV[1], ARGV[2]) then return reply('called') end
 prune()
-local before = ahead(place)
-if not r.node and before == 0 then return reply('called') end
 redis.call('ZADD', line, 'NX', text(tonumber(time[1]) * 1000000 + tonumber(time[2])), place)
 redis.call('ZADD', signs, now, place)
 redis.call('PEXPIRE', line, $placeKept)
 redis.call('PEXPIRE', signs, $placeKept)
-before = ahead(place)
-local wait = before * $turnKept + tonumber(r['until'] or r.ended or '0') - now
-if not r.node and wait <= 0 then return reply('called') end
+local before = ahead(place)
+local came = math.min(now, math.floor(tonumber(redis.call('ZSCORE', line, place)) / 1000))
+local wait = before * $turnKept + math.max(came, tonumber(r['until'] or r.ended or '0')) - now
+if not r.node and (before == 0 or wait <= 0) then return reply('called') end
 return reply('waits', nil, wait, before)
 `)
 	// Besides the group's other keys: its policy. The version that is there, the

@@ -1,0 +1,78 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"baton"
+	"baton/internal/testserver"
+)
+
+// A master that was made a replica while stores were connected to it is no
+// judge any more: what it has may be old. It acknowledges nothing and refuses
+// nobody, and goes on when it is the master again.
+func TestAReplicaIsNoJudge(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	old, master := testserver.Start(t, testserver.Redis), impatient(t)
+	s, at := open(t, configOf(t, old.Direct)), open(t, configOf(t, master.Direct))
+	lost := lead(t, s, "lost", "i-1", time.Minute) // the new master never heard of it
+	kept := lead(t, at, "kept", "i-1", time.Minute)
+	demoted := follow(t, old, master)
+	eventually(t, "the replica to know of the new master's lease", func() bool {
+		return demoted.HGet(ctx, "baton:{kept}:record", "instance").Val() == "i-1"
+	})
+	c := baton.Candidate{NodeID: "node", InstanceID: "i-1"}
+	for what, ask := range map[string]func() error{
+		"renew a lease that it does not have":        func() error { _, err := s.Renew(ctx, lost.ID(), time.Minute); return err },
+		"release a lease that it does not have":      func() error { return s.Release(ctx, lost.ID()) },
+		"end a lease that it does not have":          func() error { return s.End(ctx, "lost", 1, baton.Ending{Reason: baton.SteppedDown}) },
+		"a renewal that does not move the deadline":  func() error { _, err := s.Renew(ctx, kept.ID(), time.Second); return err },
+		"an acquire that does not move the deadline": func() error { _, err := s.Acquire(ctx, "kept", c, time.Second); return err },
+		"acquire what another holds": func() error {
+			_, err := s.Acquire(ctx, "kept", baton.Candidate{NodeID: "other", InstanceID: "i-2"}, time.Minute)
+			return err
+		},
+		"get":     func() error { _, err := s.Get(ctx, "kept"); return err },
+		"history": func() error { _, err := s.History(ctx, "kept"); return err },
+		"await":   func() error { return s.Await(ctx, "lost", c) },
+		"delete":  func() error { return s.DeleteGroup(ctx, "lost") },
+		"watch": func() error {
+			for _, err := range s.Watch(ctx, "kept", "") {
+				return err
+			}
+			return nil
+		},
+	} {
+		if err := ask(); !errors.Is(err, baton.ErrUnavailable) {
+			t.Errorf("%s: a replica answered %v", what, err)
+		}
+	}
+	if err := demoted.ReplicaOf(ctx, "NO", "ONE").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Renew(ctx, kept.ID(), time.Second); err != nil {
+		t.Errorf("renew at the master again: %v", err)
+	}
+}
+
+// A clock that was set back leaves a deadline further away than the lease was
+// ever granted for. The holder is not told so: set forward again, the clock would end what it then believes in.
+func TestAClockThatIsSetBackPromisesNoMoreThanTheTTL(t *testing.T) {
+	t.Parallel()
+	s, rdb, prefix := one(t)
+	l := lead(t, s, "g", "i-1", time.Minute)
+	c := baton.Candidate{NodeID: "node", InstanceID: "i-1"}
+	for what, ask := range map[string]func(context.Context) (baton.Lease, error){
+		"get":     func(ctx context.Context) (baton.Lease, error) { return s.Get(ctx, "g") },
+		"renew":   func(ctx context.Context) (baton.Lease, error) { return s.Renew(ctx, l.ID(), time.Minute) },
+		"acquire": func(ctx context.Context) (baton.Lease, error) { return s.Acquire(ctx, "g", c, time.Minute) },
+	} {
+		rdb.HSet(t.Context(), prefix+":{g}:record", "until", time.Now().Add(time.Hour).UnixMilli())
+		if now, err := ask(t.Context()); err != nil || now.Remaining > l.TTL || now.Remaining <= 0 {
+			t.Errorf("%s: %v is left, %v: want at most the ttl, %v", what, now.Remaining, err, l.TTL)
+		}
+	}
+}

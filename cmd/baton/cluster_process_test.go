@@ -24,13 +24,19 @@ type cluster struct {
 	peer    map[string]string
 	http    map[string]string
 	extra   []string
+	env     []string
 	servers map[string]serverProcess // the latest process of each
 }
 
 // newCluster starts three servers with these arguments, and waits until they serve.
 func newCluster(t *testing.T, extra ...string) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dir: t.TempDir(), ids: []string{"s1", "s2", "s3"}, extra: extra,
+	return newClusterEnv(t, nil, extra...)
+}
+
+func newClusterEnv(t *testing.T, env []string, extra ...string) *cluster {
+	t.Helper()
+	c := &cluster{t: t, dir: t.TempDir(), ids: []string{"s1", "s2", "s3"}, extra: extra, env: env,
 		peer: map[string]string{}, http: map[string]string{}, servers: map[string]serverProcess{}}
 	for _, id := range c.ids {
 		c.peer[id], c.http[id] = freeAddress(t), freeAddress(t)
@@ -75,7 +81,7 @@ func (c *cluster) launch(ids ...string) {
 	c.t.Helper()
 	var starting []*process
 	for _, id := range ids {
-		starting = append(starting, start(c.t, c.args(id)...))
+		starting = append(starting, startEnv(c.t, c.env, c.args(id)...))
 	}
 	for i, id := range ids {
 		c.servers[id] = started(c.t, starting[i])

@@ -130,10 +130,12 @@ type process struct {
 }
 
 // start starts baton. It is killed at the end of the test if it has not ended.
-func start(t storetest.T, args ...string) *process {
+func start(t storetest.T, args ...string) *process { return startEnv(t, nil, args...) }
+
+func startEnv(t storetest.T, env []string, args ...string) *process {
 	t.Helper()
 	p := &process{t: t, cmd: exec.Command(program, args...), lines: make(chan string, 1000), ended: make(chan struct{})}
-	p.cmd.Env = cleanEnv()
+	p.cmd.Env = cleanEnv(env...)
 	p.cmd.Stderr = p
 	stdout, err := p.cmd.StdoutPipe()
 	if err != nil {

@@ -44,7 +44,7 @@ func (m machine) Apply(log *raft.Log) any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	defer s.advance(log.Index)
-	s.noteUnsaved(len(log.Data))
+	s.noteUnsaved(log.Index, len(log.Data))
 	if s.reign != nil && s.reign.term < log.Term {
 		s.reign.outdated = true
 	}
@@ -105,10 +105,11 @@ func (m machine) Snapshot() (raft.FSMSnapshot, error) {
 const bytesPerEntry = 1 << 10
 
 // noteUnsaved asks for a snapshot when that many bytes have been applied since
-// the last one. By itself raft counts entries, and looks every half minute. Called under s.mu.
-func (s *Store) noteUnsaved(n int) {
+// the last one. By itself raft counts entries, and looks every half minute. A
+// server that starts has more urgent things to do until it has applied what was there. Called under s.mu.
+func (s *Store) noteUnsaved(index uint64, n int) {
 	s.unsaved += uint64(n)
-	if s.unsaved < s.cfg.SnapshotEntries*bytesPerEntry {
+	if index <= s.found || s.unsaved < s.cfg.SnapshotEntries*bytesPerEntry {
 		return
 	}
 	select {

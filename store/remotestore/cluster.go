@@ -23,7 +23,7 @@ func (c *Client) Cluster(ctx context.Context) (api.ClusterResponse, error) {
 func (c *Client) Backup(ctx context.Context) (io.ReadCloser, error) {
 	scoped, cancel := c.scope(ctx)
 	k := call{op: "back up", method: http.MethodGet, path: "/v1/cluster/backup", wait: backupWait}
-	_, resp, err := c.openStream(scoped, k, typeFile)
+	_, resp, err := c.openStream(scoped, k, typeFile) //nolint:bodyclose // whoever gets it closes it
 	if err != nil {
 		cancel()
 		return nil, err

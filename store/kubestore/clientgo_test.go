@@ -19,6 +19,7 @@ import (
 
 	"baton"
 	"baton/internal/testserver"
+	"baton/storetest"
 )
 
 // stage is where leaders of all kinds act, on one clock. An act is a moment
@@ -105,6 +106,35 @@ func (s *stage) judge(t *testing.T) {
 	}
 }
 
+// Renewals that follow each other within a second are seen by candidates of
+// client-go's, who see of times whole seconds: they wait for the end of the last.
+func TestTheyWaitForTheLastRenewal(t *testing.T) {
+	t.Parallel()
+	store, c, namespace := fresh(t)
+	s := &stage{start: time.Now()}
+	// Right after a second has begun, so that many renewals fall into it.
+	<-time.After(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
+	l := lead(t, store, sharedLease, "i-1", 2*time.Second)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { s.candidate(ctx, t, c, namespace, "theirs") })
+	t.Cleanup(func() { cancel(); running.Wait() })
+	var until time.Duration
+	for range 8 {
+		<-time.After(100 * time.Millisecond)
+		sent := time.Since(s.start)
+		r, err := store.Renew(t.Context(), l.ID(), 2*time.Second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		until = sent + r.Remaining
+	}
+	eventually(t, "a leadership of theirs", func() bool { _, theirs := s.count(); return theirs > 0 })
+	if early := until - s.reign[0].first; early > 0 {
+		t.Errorf("they lead %v before the promise of the last renewal has ended", early)
+	}
+}
+
 // candidate runs client-go's leader election once: it is elected, acts, and
 // goes away without giving the Lease back.
 func (s *stage) candidate(ctx context.Context, t *testing.T, c kubernetes.Interface, namespace, identity string) {
@@ -116,7 +146,7 @@ func (s *stage) candidate(ctx context.Context, t *testing.T, c kubernetes.Interf
 			LeaseMeta: metav1.ObjectMeta{Namespace: namespace, Name: sharedLease}, Client: c.CoordinationV1(),
 			LockConfig: resourcelock.ResourceLockConfig{Identity: identity},
 		},
-		LeaseDuration: 3 * time.Second, RenewDeadline: 1500 * time.Millisecond, RetryPeriod: 250 * time.Millisecond,
+		LeaseDuration: 3 * time.Second, RenewDeadline: 1500 * time.Millisecond, RetryPeriod: 200 * time.Millisecond,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(ctx context.Context) {
 				defer close(acted)
@@ -169,6 +199,36 @@ func (s *stage) elector(ctx context.Context, t *testing.T, store baton.Store, no
 	}
 }
 
+// hermit uses the store alone: elected, it renews several times within a second,
+// is then silent, and acts until the last moment that it was promised.
+func (s *stage) hermit(ctx context.Context, t *testing.T, store baton.Store, node string) {
+	const ttl = 2 * time.Second
+	tick := time.NewTicker(150 * time.Millisecond)
+	defer tick.Stop()
+	for n := 0; ctx.Err() == nil; n++ {
+		sent := time.Since(s.start)
+		l, err := store.Acquire(ctx, sharedLease, baton.Candidate{NodeID: node, InstanceID: fmt.Sprint("i-", n)}, ttl)
+		if err != nil {
+			if ctx.Err() == nil && !errors.Is(err, baton.ErrHeld) && !errors.Is(err, baton.ErrConflict) {
+				t.Errorf("%s: acquire: %v", node, err)
+			}
+			<-tick.C
+			continue
+		}
+		until := sent + l.Remaining
+		for range 6 {
+			<-tick.C
+			sent = time.Since(s.start)
+			renewed, err := store.Renew(ctx, l.ID(), ttl)
+			if err != nil {
+				break
+			}
+			until = sent + renewed.Remaining
+		}
+		s.act(ctx, node, l.Term, ttl, func() bool { return time.Since(s.start) < until })
+	}
+}
+
 const sharedLease = "shared"
 
 // Candidates of Baton's and of client-go's share one Lease. Nobody acts while
@@ -192,10 +252,12 @@ func TestSharedWithCandidatesOfClientGo(t *testing.T) {
 			}
 		})
 	}
+	store := open(t, server, namespace)
+	running.Go(func() { s.hermit(ctx, t, store, "hermit") })
 	deleted := 0
 	want := 3
-	if long() {
-		want = 40
+	if storetest.AllFaults() {
+		want = 6
 	}
 	eventually(t, "leaderships of both kinds", func() bool {
 		l, err := c.CoordinationV1().Leases(namespace).Get(ctx, sharedLease, metav1.GetOptions{})

@@ -7,7 +7,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"os"
 	"sync"
 	"testing"
 	"time"
@@ -18,8 +17,6 @@ import (
 	"baton/storetest"
 	"baton/storetest/history"
 )
-
-func long() bool { return os.Getenv("BATON_TEST_FAULTS") == "all" }
 
 // badLuck is what happens to single requests on their way to the API server,
 // the reads and updates that one call of the store is made of.

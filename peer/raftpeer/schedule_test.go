@@ -18,22 +18,25 @@ import (
 // the questions of a confirmation. A successor is elected and waits out the lease. The old leader
 // wakes before its trust has run out, and then the answers arrive. If it trusts for
 // longer because of them, both lead.
-func TestAnswersInFlightConfirmNothing(t *testing.T) {
+func TestFrozenLeader(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		broken flaws
+		rates  rates
 		caught bool
 	}{
-		{"as it is", flaws{}, false},
-		{"trust from the receipt", flaws{fromReceipt: true}, true},
-		{"raft.VerifyLeader", flaws{verifiesLeader: true}, true},
-		{"LeaderCh", flaws{believesCh: true}, true},
+		{"as it is", flaws{}, exactly, false},
+		{"clocks within the margin", flaws{}, slightly, false},
+		{"clocks beyond the margin", flaws{}, wildly, true},
+		{"trust from the receipt", flaws{fromReceipt: true}, exactly, true},
+		{"raft.VerifyLeader", flaws{verifiesLeader: true}, exactly, true},
+		{"LeaderCh", flaws{believesCh: true}, exactly, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			onOneProcessor(t)
-			const most = 20
+			const most = 30
 			for seed := uint64(1); seed <= most; seed++ {
-				c := &simGroup{t: t, rng: rand.New(rand.NewPCG(seed, 0)), broken: tt.broken, rates: exactly, check: newChecker(), lease: 8 * DefaultElectionTimeout}
+				c := &simGroup{t: t, rng: rand.New(rand.NewPCG(seed, 0)), broken: tt.broken, rates: tt.rates, check: newChecker(), lease: 8 * DefaultElectionTimeout}
 				synctest.Test(t, func(t *testing.T) { c.freezeLeader(t.Context(), seed) })
 				for _, problem := range c.check.problems {
 					t.Logf("seed %d: %s", seed, problem)

@@ -60,7 +60,6 @@ func TestSimulationCatches(t *testing.T) {
 		rates  rates
 	}{
 		{"a successor that does not wait", flaws{noWait: true}, slightly},
-		{"clocks whose rates differ by more than the margin", flaws{}, wildly},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			onOneProcessor(t)
@@ -89,7 +88,7 @@ type rates func(rng *rand.Rand) float64
 // slightly: any two differ by less than Margin/Lease.
 func slightly(rng *rand.Rand) float64 { return 0.955 + 0.09*rng.Float64() }
 
-func wildly(rng *rand.Rand) float64 { return 0.7 + 0.6*rng.Float64() }
+func wildly(rng *rand.Rand) float64 { return 0.5 + rng.Float64() }
 
 // simGroup is one simulated run.
 type simGroup struct {

@@ -21,7 +21,8 @@ import (
 
 // TestPeersTakeOver kills the leader of three nodes that elect among
 // themselves, as processes with a resource beside them, again and again, and reports how long it
-// takes from the kill until the successor's first write is accepted. BATON_TEST_KILLS says how often.
+// takes from the kill until the successor's first write is accepted. BATON_TEST_KILLS says how often, and
+// BATON_TEST_ELECTION_TIMEOUT replaces that of the backend.
 func TestPeersTakeOver(t *testing.T) {
 	kills := 2
 	if s := os.Getenv("BATON_TEST_KILLS"); s != "" {
@@ -77,8 +78,8 @@ func takeOver(t *testing.T, programs, backend string, kills int) {
 		})
 	}
 	slices.Sort(took)
-	t.Logf("%s: from kill -9 to the successor's first accepted write, %d kills: p50 %v, max %v; all %v",
-		backend, kills, took[len(took)/2].Round(time.Millisecond), took[len(took)-1].Round(time.Millisecond), took)
+	t.Logf("%s: from kill -9 to the successor's first accepted write, %d kills: p50 %v, max %v; all %v; the last term was %d",
+		backend, kills, took[len(took)/2].Round(time.Millisecond), took[len(took)-1].Round(time.Millisecond), took, f.newest().Term)
 	f.audit()
 }
 
@@ -127,8 +128,14 @@ func (f *peerFleet) spawn(name string, args ...string) string {
 
 func (f *peerFleet) start(id string) (address string) {
 	f.t.Helper()
-	return f.spawn("node", "-node-id", id, "-backend", f.backend, "-peers", f.peers, "-data", filepath.Join(f.dir, id+".raft"),
-		"-resource", f.resource, "-http", "127.0.0.1:0", "-events", f.events(id), "-tick", "50ms")
+	args := []string{
+		"-node-id", id, "-backend", f.backend, "-peers", f.peers, "-data", filepath.Join(f.dir, id+".raft"),
+		"-resource", f.resource, "-http", "127.0.0.1:0", "-events", f.events(id), "-tick", "50ms",
+	}
+	if timeout := os.Getenv("BATON_TEST_ELECTION_TIMEOUT"); timeout != "" {
+		args = append(args, "-election-timeout", timeout)
+	}
+	return f.spawn("node", args...)
 }
 
 func (f *peerFleet) events(id string) string { return filepath.Join(f.dir, id+".events") }

@@ -43,18 +43,21 @@ func (d *Disk) Image(g *freeze.Gate) *Disk {
 	}
 }
 
+// FirstIndex is that of the oldest entry, 0 if there is none.
 func (d *Disk) FirstIndex() (uint64, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.first, nil
 }
 
+// LastIndex is that of the newest entry, 0 if there is none.
 func (d *Disk) LastIndex() (uint64, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.last, nil
 }
 
+// GetLog reads an entry.
 func (d *Disk) GetLog(index uint64, log *raft.Log) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -66,8 +69,10 @@ func (d *Disk) GetLog(index uint64, log *raft.Log) error {
 	return nil
 }
 
+// StoreLog writes an entry.
 func (d *Disk) StoreLog(log *raft.Log) error { return d.StoreLogs([]*raft.Log{log}) }
 
+// StoreLogs writes entries.
 func (d *Disk) StoreLogs(logs []*raft.Log) error {
 	d.gate.Pass()
 	d.mu.Lock()
@@ -88,6 +93,7 @@ func (d *Disk) StoreLogs(logs []*raft.Log) error {
 	return nil
 }
 
+// DeleteRange forgets entries.
 func (d *Disk) DeleteRange(from, to uint64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -106,6 +112,7 @@ func (d *Disk) DeleteRange(from, to uint64) error {
 	return nil
 }
 
+// Set writes a value.
 func (d *Disk) Set(key, val []byte) error {
 	d.gate.Pass()
 	d.mu.Lock()
@@ -114,6 +121,7 @@ func (d *Disk) Set(key, val []byte) error {
 	return d.fail
 }
 
+// Get reads a value.
 func (d *Disk) Get(key []byte) ([]byte, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -123,6 +131,7 @@ func (d *Disk) Get(key []byte) ([]byte, error) {
 	return nil, errors.New("not found")
 }
 
+// SetUint64 writes a number.
 func (d *Disk) SetUint64(key []byte, val uint64) error {
 	d.gate.Pass()
 	d.mu.Lock()
@@ -131,6 +140,7 @@ func (d *Disk) SetUint64(key []byte, val uint64) error {
 	return nil
 }
 
+// GetUint64 reads a number.
 func (d *Disk) GetUint64(key []byte) (uint64, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -165,12 +175,14 @@ type snapshot struct {
 	meta raft.SnapshotMeta
 }
 
+// Create begins a snapshot.
 func (d *Disk) Create(v raft.SnapshotVersion, index, term uint64, c raft.Configuration, configIndex uint64, _ raft.Transport) (raft.SnapshotSink, error) {
 	return &snapshot{disk: d, meta: raft.SnapshotMeta{
 		Version: v, ID: fmt.Sprintf("%d-%d", term, index), Index: index, Term: term, Configuration: c, ConfigurationIndex: configIndex,
 	}}, nil
 }
 
+// List names the newest snapshot.
 func (d *Disk) List() ([]*raft.SnapshotMeta, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -181,6 +193,7 @@ func (d *Disk) List() ([]*raft.SnapshotMeta, error) {
 	return []*raft.SnapshotMeta{&meta}, nil
 }
 
+// Open reads a snapshot.
 func (d *Disk) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -43,14 +43,17 @@ func (n *Net) Calm() {
 	n.calm = true
 }
 
+// ErrLost: it never arrived, as far as one can tell.
 var ErrLost = errors.New("lost on the way")
 
+// SetCut cuts one direction, or joins it again.
 func (n *Net) SetCut(from, to string, cut bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.cut[[2]string{from, to}] = cut
 }
 
+// Heal joins everything again.
 func (n *Net) Heal() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -251,6 +254,7 @@ func Exchange[T any](ctx context.Context, p *Process, to, kind string, handle fu
 	}
 }
 
+// ErrRefused: there is no process of that name.
 var ErrRefused = errors.New("nobody listens there")
 
 // Transport is raft's, of this process.

@@ -166,7 +166,9 @@ func gapsAcross(results []Result) (*plot.Plot, string, string) {
 		var gaps plotter.Values
 		for _, a := range r.Arms {
 			for _, h := range a.Handovers {
-				gaps = append(gaps, h.WriteGapMS)
+				if h.Wrote {
+					gaps = append(gaps, h.WriteGapMS)
+				}
 			}
 		}
 		if len(gaps) == 0 {

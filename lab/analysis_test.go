@@ -25,7 +25,7 @@ func handedOver() *Record {
 
 func TestHandover(t *testing.T) {
 	got := handedOver().Handovers()
-	want := []Handover{{Kind: KindResign, From: 1, FromNode: "n1", ToNode: "n2", StoppedMS: 20, LastWriteMS: 1, GapMS: 80, WriteGapMS: 110}}
+	want := []Handover{{Kind: KindResign, From: 1, FromNode: "n1", ToNode: "n2", StoppedMS: 20, LastWriteMS: 1, GapMS: 80, WriteGapMS: 110, Wrote: true}}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -47,6 +47,7 @@ func TestMoreChecksCanFail(t *testing.T) {
 	}{
 		{"the next one begins too soon", handedOver, GapPositive, func(r *Record) { r.Events[4].At = 201 * ms }},
 		{"the next one writes too soon", handedOver, GapPositive, func(r *Record) { r.Events[3].At = 221 * ms }},
+		{"the next one never writes", handedOver, GapPositive, func(r *Record) { r.Events = r.Events[:len(r.Events)-1] }},
 		{"nobody was asked", handedOver, GapPositive, func(r *Record) { r.Faults = nil }},
 		{"it stops late", handedOver, StoppedWithin(30 * time.Millisecond), func(r *Record) { r.Events[4].At = 140 * ms }},
 		{"it leads again", handedOver, HandedOver, func(r *Record) { r.Events[6].Node = "n1" }},
@@ -85,6 +86,8 @@ func TestElectionCountsFromTheOpening(t *testing.T) {
 		more   []fleet.Event
 		want   Election
 	}{
+		{"trusted deadline", goodRecord(), []fleet.Event{{At: 90 * ms, Node: "n1", Type: fleet.WriteAccepted, Term: 1, Remaining: 70 * ms}},
+			Election{Opened: "deadline", At: 160 * ms, LatencyMS: 40}},
 		{"fault", goodRecord(), nil, Election{Opened: "fault", At: 100 * ms, LatencyMS: 100}},
 		{"deadline", goodRecord(), []fleet.Event{lease, call}, Election{Opened: "deadline", At: 150 * ms, LatencyMS: 50, Calls: 1}},
 		{"release", handedOver(), []fleet.Event{lease, call}, Election{Opened: "release", At: 121 * ms, LatencyMS: 79, Calls: 2}},

@@ -81,7 +81,7 @@ func (s Setting) Sound() []Check {
 
 // Leases are the checks of leases that nobody gave back.
 func (s Setting) Leases() []Check {
-	if s.Backend.Peers || s.Backend.Unguarded {
+	if s.Backend.Unguarded {
 		return nil
 	}
 	return []Check{NotEarly}

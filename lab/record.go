@@ -170,15 +170,20 @@ func (r *Record) readEvents(paths []string) error {
 }
 
 // leaseEnd is when the lease of a term ends by the last answer that its leader
-// got; 0 if it never got one.
+// got from its backend; where there is none, as among peers, by what the leader
+// trusted itself at its last write. 0 if nobody knows.
 func (r *Record) leaseEnd(term baton.Term) int64 {
-	var end int64
+	var told, trusted int64
 	for _, e := range r.Events {
-		if e.Type == fleet.Called && e.Term == term && e.Remaining > 0 {
-			end = max(end, e.SentAt+e.Remaining)
+		switch {
+		case e.Term != term || e.Remaining <= 0:
+		case e.Type == fleet.Called:
+			told = max(told, e.SentAt+e.Remaining)
+		case e.Type == fleet.WriteAccepted:
+			trusted = max(trusted, e.At+e.Remaining)
 		}
 	}
-	return end
+	return cmp.Or(told, trusted)
 }
 
 // readWrites reads what the resource accepted and what it makes of it itself. A

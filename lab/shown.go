@@ -189,13 +189,16 @@ func handoverRow(r Result) (ShownRow, bool) {
 	var slowest, interval float64
 	for _, a := range r.Arms {
 		for _, h := range a.Handovers {
-			gaps, writes, slowest = append(gaps, h.GapMS), append(writes, h.WriteGapMS), max(slowest, h.StoppedMS)
+			gaps, slowest = append(gaps, h.GapMS), max(slowest, h.StoppedMS)
+			if h.Wrote {
+				writes = append(writes, h.WriteGapMS)
+			}
 		}
 	}
 	if b, err := BackendNamed(r.Backend); err == nil {
 		interval = millis(int64(newSetting(r.Profile, b, "").RenewEvery(time.Duration(r.Arms[0].TTLMS) * time.Millisecond)))
 	}
-	if len(gaps) == 0 {
+	if len(writes) == 0 {
 		return ShownRow{}, false
 	}
 	return ShownRow{

@@ -32,7 +32,8 @@ const (
 	Lost EventType = "lost"
 	// Overrun: the work was still going on when it must not have been.
 	Overrun EventType = "overrun"
-	// WriteAccepted: the resource let a write in; SentAt is from before it left.
+	// WriteAccepted: the resource let a write in; SentAt is from before it left,
+	// Remaining is for how long the leadership would be trusted from At on.
 	WriteAccepted EventType = "write_accepted"
 	// WriteRefused: the resource refused it, for this reason.
 	WriteRefused EventType = "write_refused"
@@ -79,7 +80,8 @@ type Event struct {
 	Cause  string `json:"cause,omitempty"`
 	// Nanos is how long it took.
 	Nanos int64 `json:"nanos,omitempty"`
-	// Remaining is what was left of a lease, in nanoseconds from between SentAt and At on.
+	// Remaining is what was left of a lease: of one that the backend has told of, from
+	// between SentAt and At on.
 	Remaining int64               `json:"remaining_ns,omitempty"`
 	Units     *fencedclient.Units `json:"units,omitempty"`
 	Next      *NextSummary        `json:"next,omitempty"`

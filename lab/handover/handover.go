@@ -86,7 +86,10 @@ func transfer(ctx context.Context, f *lab.Stage) error {
 // gaps are the times from stop to start, and from write to write.
 func gaps(a lab.ArmResult) (acting, writes, stopped []float64) {
 	for _, h := range a.Handovers {
-		acting, writes, stopped = append(acting, h.GapMS), append(writes, h.WriteGapMS), append(stopped, h.StoppedMS)
+		acting, stopped = append(acting, h.GapMS), append(stopped, h.StoppedMS)
+		if h.Wrote {
+			writes = append(writes, h.WriteGapMS)
+		}
 	}
 	return acting, writes, stopped
 }

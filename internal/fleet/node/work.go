@@ -197,7 +197,7 @@ func (t *term) record(resource string, count int64, write func(ctx context.Conte
 	}
 	t.metrics.accepted.Add(1)
 	t.metrics.writes.WithLabelValues(resource).Inc()
-	t.events.Log(t.about(t.l, fleet.Event{Type: fleet.WriteAccepted, Resource: resource, Seq: last, Count: count, SentAt: sent}))
+	t.events.Log(t.about(t.l, fleet.Event{Type: fleet.WriteAccepted, Resource: resource, Seq: last, Count: count, SentAt: sent, Remaining: int64(t.l.Remaining())}))
 	return last, nil
 }
 

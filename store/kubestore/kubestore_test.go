@@ -14,6 +14,7 @@ import (
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -271,9 +272,14 @@ func TestLimitsOfTheClientDoNotCount(t *testing.T) {
 	}
 }
 
-func TestWrongCredentialsAndPlaces(t *testing.T) {
+func TestAccess(t *testing.T) {
 	t.Parallel()
 	server := testserver.Start(t, testserver.Kubernetes, testserver.Setting("authorization-mode", "RBAC"))
+	t.Run("wrong credentials and places", func(t *testing.T) { wrongAccess(t, server) })
+	t.Run("rights that suffice", func(t *testing.T) { rightsThatSuffice(t, server) })
+}
+
+func wrongAccess(t *testing.T, server *testserver.Server) {
 	for address, want := range map[string]error{
 		server.URL + "?context=stranger":      baton.ErrUnauthenticated,
 		server.URL + "?context=guest":         baton.ErrNotAllowed,
@@ -293,6 +299,65 @@ func TestWrongCredentialsAndPlaces(t *testing.T) {
 }
 
 var errNone = errors.New("no error")
+
+// The rights that docs/stores/kubernetes.md asks for suffice for everything.
+func rightsThatSuffice(t *testing.T, server *testserver.Server) {
+	c := client(t, server)
+	namespace := freshNamespace(t, c)
+	meta := metav1.ObjectMeta{Name: "baton"}
+	if _, err := c.RbacV1().Roles(namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: meta, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "watch", "create", "update", "delete"}},
+		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "list", "create", "update", "delete"}},
+	}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: meta, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "baton"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "guest"}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	var s *kubestore.Store
+	eventually(t, "the role in force", func() (ok bool) {
+		var err error
+		s, err = kubestore.Open(t.Context(), server.URL+"?context=guest&namespace="+namespace)
+		return err == nil
+	})
+	t.Cleanup(func() { _ = s.Close() })
+	l := lead(t, s, "g", "i-1", time.Minute)
+	events := 0
+	for ev, err := range s.Watch(t.Context(), "g", "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if events++; events == 2 {
+			if ev.Type != baton.LeaderLost || ev.Reason != baton.Resigned {
+				t.Errorf("the watch tells %+v", ev)
+			}
+			break
+		}
+		if _, err := s.Renew(t.Context(), l.ID(), time.Minute); err != nil {
+			t.Error(err)
+		}
+		release(t, s, l)
+	}
+	g, err := s.PutGroup(t.Context(), baton.Group{ID: "g"})
+	if err == nil {
+		version := g.Version
+		if g, err = s.PutGroup(t.Context(), g); g.Version == version {
+			t.Error("a registration that was put again has the version that it had")
+		}
+	}
+	if err == nil {
+		_, err = s.Groups(t.Context())
+	}
+	if err == nil {
+		err = s.DeleteGroup(t.Context(), "g")
+	}
+	if err != nil {
+		t.Error(err)
+	}
+}
 
 func TestNobodyThere(t *testing.T) {
 	t.Parallel()

@@ -15,7 +15,7 @@ import (
 //	Lease NAME                    who leads, or who led last
 //	ConfigMap baton-term-NAME     the last term that was reserved; the terms before
 //	ConfigMap baton-policy-NAME   what is registered
-//	ConfigMap baton-floor         the term that groups without a counter start above
+//	ConfigMap baton-floor         a term that every grant exceeds
 const (
 	termPrefix   = "baton-term-"
 	policyPrefix = "baton-policy-"

@@ -2,6 +2,7 @@ package kubestore
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -88,7 +89,8 @@ func (s *Store) PutGroup(ctx context.Context, g baton.Group) (baton.Group, error
 	}
 	m := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: policyName(g.ID), Labels: labels(partPolicy), Annotations: annotations(g.ID)},
-		Data:       map[string]string{"policy": string(value)},
+		// An update that changes nothing would leave the version as it is.
+		Data: map[string]string{"policy": string(value), "put": rand.Text()},
 	}
 	if g.Version != 0 {
 		m.ResourceVersion = strconv.FormatUint(g.Version, 10)

@@ -31,7 +31,8 @@ type counter struct {
 	object *corev1.ConfigMap // nil if there is none
 }
 
-// floor is what baton-floor holds: groups without a counter start above it.
+// floor is what baton-floor holds: a term that every grant exceeds, and a number
+// of leaderships above those of groups that were deleted.
 type floor struct {
 	term  baton.Term
 	ended uint64

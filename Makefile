@@ -15,12 +15,20 @@ NEIGHBOURS = testservers bench
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help test obtain vet lint unit race servers fmt fuzz bench bench-full bench-go soak
+.PHONY: help test test-heavy obtain vet lint unit race servers fmt fuzz bench bench-full bench-go soak
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: obtain vet lint servers race unit ## everything below up to unit: what has to pass before a change goes in
+
+# Consul and kube-apiserver are built from source, which takes a quarter of an
+# hour on a new machine; after that they come from a cache.
+HEAVY = ./store/consulstore/... ./store/kubestore/...
+
+test-heavy: ## the stores whose servers take long to build: Consul, Kubernetes
+	$(GO) run -C testservers . obtain consul kubernetes
+	BATON_TEST_HEAVY=true $(GO) test -timeout $(TIMEOUT) $(HEAVY)
 
 obtain: ## installs or builds what the tests need: Postgres, Redis, etcd, a C compiler for the race detector
 	@command -v "$$($(GO) env CC)" >/dev/null \
@@ -75,5 +83,7 @@ bench-full: ## the same with longer turns, and a million leases: about 25 minute
 bench-go: ## the Go benchmarks that match BENCH (all)
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem ./...
 
-soak: ## the long forms of tests that run in a short form every time: hundreds of kills and freezes
+soak: ## the long forms of tests that run in a short form every time: hundreds of kills and freezes, every fault on every store
 	BATON_TEST_KILLS=100 BATON_TEST_PAUSES=500 $(GO) test -count=1 -timeout 2h -v -run 'LeaderOfTheCluster' ./cmd/baton
+	BATON_TEST_FAULTS=all $(GO) test -count=1 -timeout 2h ./store/etcdstore ./store/redisstore ./store/pgstore ./store/zkstore
+	BATON_TEST_FAULTS=all BATON_TEST_HEAVY=true $(GO) test -count=1 -timeout 2h $(HEAVY)

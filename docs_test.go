@@ -60,7 +60,7 @@ import (
 	"time"
 
 	"baton"
-	"baton/store/memstore"
+	_ "baton/store/etcdstore"
 )
 
 func main() { _ = program(context.Background()) }

@@ -13,27 +13,29 @@ import (
 
 // hint says that something happened to a group. It may be lost, and it may be wrong.
 type hint struct {
-	// open: nobody leads, and it is the turn of node and instance, "" if nobody waits.
-	open           bool
+	// open: nobody leads.
+	open bool
+	// node and instance are first in line, "" if nobody waits: of an open group it is their turn.
 	node, instance string
 	// missed: hints may have been lost, so look.
 	missed bool
 }
 
-func (h hint) calls(c baton.Candidate) bool {
-	return h.open && h.node == c.NodeID && h.instance == c.InstanceID
-}
+func (h hint) names(c baton.Candidate) bool { return h.node == c.NodeID && h.instance == c.InstanceID }
 
 // parseHint reads what the function of that name in the database wrote. Ids have no space in them.
 func parseHint(text string) (group string, h hint, ok bool) {
 	words := strings.Split(text, " ")
-	switch {
-	case len(words) == 2 && words[0] == "led":
-		return words[1], hint{}, true
-	case len(words) == 2 && words[0] == "open":
-		return words[1], hint{open: true}, true
-	case len(words) == 4 && words[0] == "open":
-		return words[1], hint{open: true, node: words[2], instance: words[3]}, true
+	h.open = words[0] == "open"
+	if !h.open && words[0] != "led" {
+		return "", hint{}, false
+	}
+	switch len(words) {
+	case 2:
+		return words[1], h, true
+	case 4:
+		h.node, h.instance = words[2], words[3]
+		return words[1], h, true
 	}
 	return "", hint{}, false
 }

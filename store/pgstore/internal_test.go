@@ -5,6 +5,8 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"baton"
 )
@@ -74,7 +76,26 @@ func TestHintsThatAreNone(t *testing.T) {
 		}
 	}
 	group, h, ok := parseHint("open g n i")
-	if !ok || group != "g" || !h.calls(baton.Candidate{NodeID: "n", InstanceID: "i"}) || h.calls(baton.Candidate{NodeID: "n", InstanceID: "j"}) {
+	if !ok || group != "g" || !h.open || !h.names(baton.Candidate{NodeID: "n", InstanceID: "i"}) || h.names(baton.Candidate{NodeID: "n", InstanceID: "j"}) {
 		t.Errorf("got %q, %+v, %t", group, h, ok)
+	}
+}
+
+// The deadline that the next one counts to is of the leadership before: it
+// looks again. The others have no business yet.
+func TestTheNextLooksWhenSomebodyLeads(t *testing.T) {
+	for who, want := range map[string]time.Duration{"i": 0, "j": signEvery} {
+		synctest.Test(t, func(t *testing.T) {
+			group, h, ok := parseHint("led g n " + who)
+			if !ok || group != "g" {
+				t.Fatalf("got %q, %+v, %t", group, h, ok)
+			}
+			e, begun := &ear{heard: make(chan hint, 1)}, time.Now()
+			e.take(h)
+			called, err := e.await(t.Context(), baton.Candidate{NodeID: "n", InstanceID: "i"}, time.Second)
+			if took := time.Since(begun); called || err != nil || took != want {
+				t.Errorf("%s is next: looked after %v, called %t, %v; want %v", who, took, called, err, want)
+			}
+		})
 	}
 }

@@ -64,8 +64,8 @@ func (e *ear) await(ctx context.Context, c baton.Candidate, wait time.Duration) 
 			switch {
 			case h.missed, h.open && h.node == "":
 				return false, nil // this place was not seen yet when it was looked who is first
-			case h.calls(c):
-				return true, nil
+			case h.names(c):
+				return h.open, nil // or look how long the one that leads now may
 			case h.open:
 				again.Reset(turnKept) // the one that is called may not come
 			default:

@@ -79,7 +79,6 @@ type Store struct {
 	announcer  *announcer
 	timeout    time.Duration
 	guarantees baton.Guarantees
-	id         string // of what is in the schema
 
 	life context.Context // ends with Close
 	end  context.CancelFunc
@@ -159,8 +158,7 @@ func (s *Store) greet(outer context.Context) error {
 		return s.fail(outer, "install the schema", err)
 	}
 	var standbys, fsync string
-	err := s.calls.QueryRow(ctx, s.schema.in(`SELECT id::text, current_setting('synchronous_standby_names'), current_setting('fsync') FROM baton.store`)).
-		Scan(&s.id, &standbys, &fsync)
+	err := s.calls.QueryRow(ctx, `SELECT current_setting('synchronous_standby_names'), current_setting('fsync')`).Scan(&standbys, &fsync)
 	if err != nil {
 		return s.fail(outer, "look at the server", err)
 	}
@@ -176,7 +174,8 @@ func promise(standbys, fsync string) baton.Guarantees {
 		g.Caveats = append(g.Caveats, "synchronous_standby_names is empty: a failover to a standby can lose grants and renewals, and repeat terms")
 	} else {
 		g.FailoverTerms = true
-		g.Caveats = append(g.Caveats, "fail over only to a standby that was synchronous: any other can have missed grants and renewals")
+		g.Caveats = append(g.Caveats, "fail over only to a standby that was synchronous: any other can have missed grants and renewals",
+			"after a failover the standby's clock judges: one that is ahead ends leases before their holders know")
 	}
 	if fsync != "on" {
 		g.DurableTerms, g.FailoverTerms = false, false

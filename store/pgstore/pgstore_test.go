@@ -187,6 +187,7 @@ func TestCommitWithoutAnswer(t *testing.T) {
 
 // With a synchronous standby that is away, nothing is acknowledged, not even
 // where the session would not wait for it; and what happened meanwhile is found when it is back.
+// Nobody is refused either: whoever is asked may be an old primary that knows of nothing.
 func TestNothingIsAcknowledgedWithoutTheSynchronousStandby(t *testing.T) {
 	t.Parallel()
 	server := testserver.Start(t, testserver.Postgres)
@@ -204,6 +205,21 @@ func TestNothingIsAcknowledgedWithoutTheSynchronousStandby(t *testing.T) {
 	wantKind(t, "acquire", err, baton.ErrUnavailable)
 	_, err = s.Renew(t.Context(), l.ID(), time.Minute)
 	wantKind(t, "renew", err, baton.ErrUnavailable)
+	unknown := baton.LeaseID{Group: "unknown", NodeID: "n", InstanceID: "i", Term: 1}
+	var refusals sync.WaitGroup
+	for what, refused := range map[string]func() error{
+		"acquire what is held": func() error { _, err := s.Acquire(t.Context(), "held", candidate("b"), time.Minute); return err },
+		"register with a version that is not there": func() error {
+			_, err := s.PutGroup(t.Context(), baton.Group{ID: "held", Version: 7})
+			return err
+		},
+		"renew a group that is not known":   func() error { _, err := s.Renew(t.Context(), unknown, time.Minute); return err },
+		"release a group that is not known": func() error { return s.Release(t.Context(), unknown) },
+		"end in a group that is not known":  func() error { return s.End(t.Context(), "unknown", 1, baton.Ending{Reason: baton.SteppedDown}) },
+	} {
+		refusals.Go(func() { wantKind(t, what, refused(), baton.ErrUnavailable) })
+	}
+	refusals.Wait()
 	standby("")
 	if l, err := s.Acquire(t.Context(), "g", candidate("a"), baton.MaxTTL); err != nil || l.Term != 1 {
 		t.Errorf("asked again: %+v, %v, want term 1", l, err)

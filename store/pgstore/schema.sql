@@ -129,7 +129,8 @@ LANGUAGE sql STABLE AS $$
 $$;
 
 -- Tells those who wait or watch how groups are now, and is nothing but a hint.
--- Of one that is open it names whose turn it is. It is called behind what it
+-- It names who is first in line: whose turn it is, or who looks when the lease that
+-- stands will end. It is called behind what it
 -- tells of, in a transaction of its own: one that notifies keeps all others that do so from
 -- committing until it is on disk, and this one has nothing to put there.
 CREATE FUNCTION baton.hint(groups text[]) RETURNS void
@@ -140,12 +141,9 @@ DECLARE
     first baton.place;
 BEGIN
     FOR l IN SELECT * FROM baton.lease WHERE grp = ANY (groups) LOOP
-        IF l.ends > at THEN
-            PERFORM pg_notify('baton.hints', 'led ' || l.grp);
-        ELSE
-            SELECT * INTO first FROM baton.line(l.grp, coalesce(l.ending_successor, l.successor), at) LIMIT 1;
-            PERFORM pg_notify('baton.hints', concat_ws(' ', 'open', l.grp, first.node, first.instance));
-        END IF;
+        SELECT * INTO first FROM baton.line(l.grp, coalesce(l.ending_successor, l.successor), at) LIMIT 1;
+        PERFORM pg_notify('baton.hints',
+            concat_ws(' ', CASE WHEN l.ends > at THEN 'led' ELSE 'open' END, l.grp, first.node, first.instance));
     END LOOP;
 END $$;
 
@@ -188,6 +186,10 @@ DECLARE
 BEGIN
     PERFORM baton.prepare();
     SELECT * INTO l FROM baton.lease WHERE grp = g FOR UPDATE;
+    IF NOT FOUND THEN
+        -- A lock is a write: what is said of no row waits for the standby, as what is said of one does.
+        PERFORM FROM baton.store FOR KEY SHARE;
+    END IF;
     RETURN l;
 END $$;
 
@@ -366,6 +368,7 @@ DECLARE
     next bigint := nextval('baton.policy_version');
 BEGIN
     PERFORM baton.prepare();
+    PERFORM FROM baton.store FOR KEY SHARE; -- as in lock
     IF current = 0 THEN
         INSERT INTO baton.policy VALUES (g, next, min_ns, max_ns, retry_ns, nodes) ON CONFLICT (grp) DO NOTHING;
     ELSE

@@ -26,7 +26,8 @@ type tenure struct {
 
 // story is what is known of a group at one moment.
 type story struct {
-	known bool // the group has a row
+	store string // the id of what is in the schema
+	known bool   // the group has a row
 	// base is the term above which the first one of this group was; of a group
 	// without a row, the term that its first one will exceed.
 	base baton.Term
@@ -48,13 +49,13 @@ func (st *story) present() *tenure {
 // storySQL is one statement, so all of it is of one moment. The row of the
 // group comes first, then what is past, from a term on.
 const storySQL = `
-SELECT 0 AS part, l.grp IS NOT NULL, coalesce(l.base, s.floor), coalesce(l.ended, 0), baton.us(l.ends - baton.clock()),
+SELECT 0 AS part, s.id::text, l.grp IS NOT NULL, coalesce(l.base, s.floor), coalesce(l.ended, 0), baton.us(l.ends - baton.clock()),
        coalesce(l.term, 0), coalesce(l.node, ''), coalesce(l.instance, ''), l.metadata, l.elected, NULL::timestamptz, coalesce(l.gap_us, 0), '', ''
   FROM baton.store s LEFT JOIN baton.lease l ON l.grp = $1
 UNION ALL
-SELECT 1, true, 0, 0, NULL, p.term, p.node, p.instance, p.metadata, p.elected, p.ended, p.gap_us, p.reason, coalesce(p.note, '')
+SELECT 1, '', true, 0, 0, NULL, p.term, p.node, p.instance, p.metadata, p.elected, p.ended, p.gap_us, p.reason, coalesce(p.note, '')
   FROM baton.past_term p WHERE p.grp = $1 AND p.term >= $2
- ORDER BY 1, 6`
+ ORDER BY 1, 7`
 
 // read tells what happened to a group from a term on.
 func (s *Store) read(ctx context.Context, pool *pgxpool.Pool, group string, from baton.Term) (*story, error) {
@@ -78,6 +79,7 @@ func scanStory(rows pgx.Rows) (*story, error) {
 		var (
 			t              tenure
 			part           int
+			store          string
 			known          bool
 			base, count    int64
 			left           *int64
@@ -85,7 +87,7 @@ func scanStory(rows pgx.Rows) (*story, error) {
 			elected, ended *time.Time
 			reason         string
 		)
-		if err := rows.Scan(&part, &known, &base, &count, &left,
+		if err := rows.Scan(&part, &store, &known, &base, &count, &left,
 			&term, &t.node, &t.instance, &t.metadata, &elected, &ended, &gap, &reason, &t.note); err != nil {
 			return nil, err
 		}
@@ -95,6 +97,7 @@ func scanStory(rows pgx.Rows) (*story, error) {
 			st.tenures = append(st.tenures, t)
 			continue
 		}
+		st.store = store
 		st.known, st.base, st.whole = known, baton.Term(base), count <= maxPast //nolint:gosec // as above
 		if left != nil {
 			present, st.left = &t, micros(*left)

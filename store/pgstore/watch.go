@@ -27,7 +27,7 @@ func (s *Store) Watch(ctx context.Context, group string, after baton.Cursor) ite
 		}
 		inner, cancel := s.begin(ctx, 0)
 		defer cancel()
-		w := &watch{s: s, group: group, place: s.cursorsOf(group), yield: func(ev baton.Event) bool { return yield(ev, nil) }}
+		w := &watch{s: s, group: group, yield: func(ev baton.Event) bool { return yield(ev, nil) }}
 		if err := w.run(inner, after); !errors.Is(err, errLeft) {
 			yield(baton.Event{}, s.fail(ctx, "watch", err))
 		}
@@ -40,17 +40,18 @@ var errLeft = errors.New("the reader left")
 type watch struct {
 	s     *Store
 	group string
-	place string // whose cursors these are
+	place string // whose cursors these are, "" until something was read
 	yield func(baton.Event) bool
 
 	at position // how far it has told
 }
 
 // position is a place in the story of a group: a term that began, or one that
-// is over. Terms rise, so positions do.
+// is over. Terms rise, so positions do, unless Postgres lost some.
 type position struct {
-	term baton.Term
-	over bool
+	term     baton.Term
+	over     bool
+	instance string // whose term it is; "" if that is not known, as of a cursor
 }
 
 func (w *watch) run(ctx context.Context, after baton.Cursor) error {
@@ -77,13 +78,14 @@ func (w *watch) run(ctx context.Context, after baton.Cursor) error {
 // start finds where to begin: behind the cursor, or at the present state. It
 // returns when to look again.
 func (w *watch) start(ctx context.Context, after baton.Cursor) (time.Duration, error) {
-	if at, ok := w.parse(after); ok {
-		w.at = at
-		return w.follow(ctx)
-	}
 	st, err := w.read(ctx, 0)
 	if err != nil {
 		return 0, err
+	}
+	w.place = st.cursorsOf(w.group)
+	if at, ok := w.parse(after); ok {
+		w.at = at
+		return w.follow(ctx)
 	}
 	return st.again(), w.tellState(st, after != "")
 }
@@ -109,20 +111,26 @@ func (w *watch) follow(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	if !st.known && w.at.over {
+	place := st.cursorsOf(w.group)
+	if !st.known && w.at.over && place == w.place {
 		return probeEvery, nil // nobody led it; or it was deleted, which is no change of leader
 	}
-	if !st.follows(w.at) {
+	if place != w.place || !st.follows(w.at) {
+		// The state may be of an earlier term, if Postgres lost some.
+		if st, err = w.read(ctx, 0); err != nil {
+			return 0, err
+		}
+		w.place = st.cursorsOf(w.group)
 		return st.again(), w.tellState(st, true)
 	}
 	for _, t := range st.tenures {
 		if t.term > w.at.term {
-			if err := w.tell(w.began(t), position{term: t.term}, false); err != nil {
+			if err := w.tell(w.began(t), t.beginning(), false); err != nil {
 				return 0, err
 			}
 		}
 		if t.term == w.at.term && !w.at.over && !t.ended.IsZero() {
-			if err := w.tell(w.lost(t), position{term: t.term, over: true}, false); err != nil {
+			if err := w.tell(w.lost(t), t.end(), false); err != nil {
 				return 0, err
 			}
 		}
@@ -131,10 +139,12 @@ func (w *watch) follow(ctx context.Context) (time.Duration, error) {
 }
 
 // follows reports whether the story has everything that came after a position:
-// it has the term of that position, or it is whole and begins there.
+// it has the term of that position, or it is whole and begins there. A term of
+// somebody else, or one that goes on, is not the one that was told of.
 func (st *story) follows(at position) bool {
 	if len(st.tenures) > 0 && st.tenures[0].term == at.term {
-		return true
+		t := st.tenures[0]
+		return (at.instance == "" || at.instance == t.instance) && !(at.over && t.ended.IsZero())
 	}
 	return at.over && st.whole && st.base == at.term
 }
@@ -142,15 +152,18 @@ func (st *story) follows(at position) bool {
 // tellState tells how things are.
 func (w *watch) tellState(st *story, gap bool) error {
 	if t := st.present(); t != nil {
-		return w.tell(w.began(*t), position{term: t.term}, gap)
+		return w.tell(w.began(*t), t.beginning(), gap)
 	}
 	if n := len(st.tenures); n > 0 {
 		t := st.tenures[n-1]
-		return w.tell(w.lost(t), position{term: t.term, over: true}, gap)
+		return w.tell(w.lost(t), t.end(), gap)
 	}
 	nobody := baton.Event{Type: baton.LeaderLost, Group: w.group, Term: st.base}
 	return w.tell(nobody, position{term: st.base, over: true}, gap)
 }
+
+func (t tenure) beginning() position { return position{term: t.term, instance: t.instance} }
+func (t tenure) end() position       { return position{term: t.term, over: true, instance: t.instance} }
 
 func (w *watch) tell(ev baton.Event, at position, gap bool) error {
 	w.at = at
@@ -175,9 +188,9 @@ func (w *watch) lost(t tenure) baton.Event {
 }
 
 // cursorsOf tells cursors of this group, in this schema of this database, from all others.
-func (s *Store) cursorsOf(group string) string {
+func (st *story) cursorsOf(group string) string {
 	hash := fnv.New64a()
-	_, _ = fmt.Fprintf(hash, "%s %s", s.id, group)
+	_, _ = fmt.Fprintf(hash, "%s %s", st.store, group)
 	return fmt.Sprintf("%016x", hash.Sum64())
 }
 

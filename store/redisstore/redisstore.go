@@ -113,7 +113,8 @@ func (c Config) check() error {
 	return nil
 }
 
-// connect makes a client that repeats nothing by itself: whoever called knows better whether it is worth it.
+// connect makes a client that repeats nothing by itself, but for that of a
+// cluster, which asks another master: whoever called knows better whether it is worth it.
 func (c Config) connect() redis.UniversalClient {
 	o := &redis.UniversalOptions{
 		Addrs: c.Addresses, IsClusterMode: c.Cluster, TLSConfig: c.TLS, Username: c.Username, Password: c.Password, DB: c.DB,

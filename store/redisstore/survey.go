@@ -149,7 +149,7 @@ func (v survey) guarantees() baton.Guarantees {
 		Transfers:     true,
 		Caveats: []string{
 			"a Redis that fails over to a replica can lose the last grants: two leaders at once, and a term granted twice; protect what leaders write to by fencing",
-			"Redis judges leases by its wall clock: a step forward ends them early, a step back keeps them for longer",
+			"Redis judges leases by its wall clock: a step forward ends them early, a step back keeps them for up to a TTL longer",
 			"whoever flushes Redis or restores it from a backup sets terms back",
 		},
 	}

@@ -95,7 +95,7 @@ func (o *options) settlePeers() (err error) {
 		}
 	}
 	if _, ok := p.peers[o.nodeID]; !ok {
-		return fmt.Errorf("-peers is %q: want all nodes, %s among them, as id=host:port,...", p.list, o.nodeID)
+		return fmt.Errorf("-peers is %q: want all nodes, %s among them, as id=host:port with commas between", p.list, o.nodeID)
 	}
 	return nil
 }

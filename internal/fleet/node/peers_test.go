@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -222,4 +223,30 @@ func freeAddress(t *testing.T) string {
 	}
 	defer func() { _ = l.Close() }() // it was only to find out
 	return l.Addr().String()
+}
+
+// The hosts of a fleet file's store are those of its nodes, and via is how one of them reaches the others.
+func TestPeersOfAFleetFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "fleet.json")
+	text := `{"group": "g", "backend": "raft", "store": "raft://127.0.0.1:7701,127.0.0.1:7702", "resource": "http://127.0.0.1:7410", "nodes": [
+		{"id": "n1", "http": "127.0.0.1:7501", "via": ["127.0.0.1:7611", "127.0.0.1:7612"]}, {"id": "n2", "http": "127.0.0.1:7502"}]}`
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	o, err := parse([]string{"-fleet", path, "-node-id", "n1", "-election-timeout", "150ms"}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := fmt.Sprintf("%v %v %s %v", o.peer.peers, o.peer.viaOf, filepath.Base(o.peer.data), o.ttl)
+	if want := "map[n1:127.0.0.1:7701 n2:127.0.0.1:7702] map[n2:127.0.0.1:7612] n1.raft 300ms"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	for _, args := range []string{
+		"-node-id n1 -backend raft", "-node-id n3 -backend raft -peers n1=127.0.0.1:1", "-node-id n1 -backend bully -peers n1",
+		"-node-id n1 -backend raft -peers n1=127.0.0.1:1 -unsafe-trust receipt",
+	} {
+		if _, err := parse(strings.Fields(args), io.Discard); err == nil {
+			t.Errorf("%s: no complaint", args)
+		}
+	}
 }

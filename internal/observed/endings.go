@@ -75,7 +75,7 @@ func (l *Leases) changeUntil(ctx context.Context, id baton.LeaseID, decide func(
 			return nil
 		}
 		if !names(id, r) {
-			if len(lost) > 0 && (r.Last == nil || r.Last.Term != id.Term) {
+			if len(lost) > 0 && hidden(r, id.Term) {
 				return errLost
 			}
 			return l.notLeader(now, id)
@@ -101,10 +101,17 @@ func (l *Leases) changeUntil(ctx context.Context, id baton.LeaseID, decide func(
 	return failed
 }
 
+// hidden reports whether a lost write on the leadership of this term may have taken effect and left no
+// trace in r: another leadership has ended since, or its gentle ending was replaced by another's.
+func hidden(r Record, term baton.Term) bool {
+	return r.Last == nil || r.Last.Term != term || r.Last.Asked != ""
+}
+
 // show reports whether one of the lost writes is what ended, or is ending, the leadership.
 func (a attempts) show(r Record) bool {
 	if r.Last != nil {
-		if _, ok := a[r.Last.By]; ok {
+		_, ended := a[r.Last.By]
+		if _, asked := a[r.Last.Asked]; ended || asked {
 			return true
 		}
 	}

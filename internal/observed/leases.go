@@ -291,13 +291,13 @@ func (l *Leases) renew(ctx context.Context, now sight, lost attempts, id baton.L
 		case err == nil:
 			return l.granted(l.sights.wrote(id.Group, snap, sent), id.Group), nil
 		case baton.IsAnswer(err):
-			return baton.Lease{}, err
+			return baton.Lease{}, lost.settle(err)
 		case !errors.Is(err, ErrChanged):
 			failed, lost[beat] = err, sent
 			pause(ctx, retryPause)
 		}
 		if now, err = l.load(ctx, id.Group); err != nil {
-			return baton.Lease{}, err
+			return baton.Lease{}, lost.settle(err)
 		}
 	}
 	return baton.Lease{}, failed

@@ -144,6 +144,48 @@ func TestAnswersThatWereLost(t *testing.T) {
 				t.Errorf("%v, after %d writes: %+v", err, s.swaps, now)
 			}
 		}},
+		"a gentle ending that came is found behind the release that followed": {nil, func(t *testing.T, s store) {
+			l, _ := acquire(t, s)
+			s.script = func(_ int, swap func() (Snapshot, error)) (Snapshot, error) {
+				_, _ = answerLost(swap)
+				s.script = after()
+				if err := s.Release(t.Context(), l.ID()); err != nil {
+					t.Error(err)
+				}
+				return Snapshot{}, errOnTheWay
+			}
+			if err := s.End(t.Context(), "g", l.Term, baton.Ending{Reason: baton.SteppedDown}, nil); err != nil {
+				t.Error(err)
+			}
+		}},
+		"a gentle ending that others have replaced, and that was followed, is unknown": {nil, func(t *testing.T, s store) {
+			l, _ := acquire(t, s)
+			s.script = func(_ int, swap func() (Snapshot, error)) (Snapshot, error) {
+				_, _ = answerLost(swap)
+				s.script = after()
+				if err := s.End(t.Context(), "g", l.Term, baton.Ending{Reason: baton.SteppedDown}, nil); err != nil {
+					t.Error(err)
+				}
+				if err := s.Release(t.Context(), l.ID()); err != nil {
+					t.Error(err)
+				}
+				return Snapshot{}, errOnTheWay
+			}
+			if err := s.End(t.Context(), "g", l.Term, baton.Ending{Reason: baton.SteppedDown}, nil); !errors.Is(err, baton.ErrUnavailable) {
+				t.Error(err)
+			}
+		}},
+		"a refused repetition of a renewal is no answer while the first attempt may come": {after(well, requestLost, refused), func(t *testing.T, s store) {
+			l, _ := acquire(t, s)
+			if r, err := s.Renew(t.Context(), l.ID(), ttl); !errors.Is(err, baton.ErrUnavailable) || baton.IsAnswer(err) {
+				t.Errorf("%+v, %v", r, err)
+			}
+		}},
+		"nor of a grant that came and is renewed": {after(slow(800*time.Millisecond), refused), func(t *testing.T, s store) {
+			if l, err := acquire(t, s); !errors.Is(err, baton.ErrUnavailable) || baton.IsAnswer(err) {
+				t.Errorf("%+v, %v", l, err)
+			}
+		}},
 		"an expiry that came is found": {after(well, answerLost), func(t *testing.T, s store) {
 			_, _ = acquire(t, s)
 			time.Sleep(ttl)

@@ -66,6 +66,8 @@ type Past struct {
 	Note     string       `json:"note,omitempty"`
 	// By is the id of the write that ended it.
 	By string `json:"by"`
+	// Asked is the id of the write that asked for that, if it was ended gently.
+	Asked string `json:"asked,omitempty"`
 }
 
 func (h *Holder) is(nodeID, instanceID string) bool {
@@ -131,7 +133,7 @@ func (r Record) over(reason baton.Reason, e *Ending, by string, now int64) Recor
 	}
 	r.Holder, r.Successor = nil, ""
 	if e != nil {
-		r.Last.Note, r.Successor = e.Note, e.Successor
+		r.Last.Note, r.Last.Asked, r.Successor = e.Note, e.By, e.Successor
 		if reason != baton.Expired {
 			r.Last.Reason = e.Reason
 		}

@@ -62,7 +62,6 @@ func (c *simGroup) freezeLeader(ctx context.Context, seed uint64) {
 	c.over, end = context.WithCancel(ctx)
 	c.patient = true
 	c.begin(3, seed)
-	c.net.RPCTimeout = 5 * time.Second
 	c.net.Calm()
 	time.Sleep(3 * time.Second)
 	old := c.leader()
@@ -126,6 +125,9 @@ func (p *process) stall() {
 // begin starts all nodes.
 func (c *simGroup) begin(size int, seed uint64) {
 	c.net = raftsim.NewNet(seed)
+	if c.patient {
+		c.net.RPCTimeout = 5 * time.Second
+	}
 	var servers []raft.Server
 	for i := range size {
 		n := &simNode{c: c, name: "n" + string(rune('1'+i))}

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"time"
 )
 
 // announcer has the database give hints, for all groups that have changed since
@@ -71,9 +72,9 @@ func (s *Store) announce(groups []string) {
 }
 
 // tellBefore waits until a hint was given, if that does not take long: whoever gives up
-// a leadership may end right after.
-func (s *Store) tellBefore(ctx context.Context, group string) {
-	ctx, cancel := context.WithTimeout(ctx, turnKept)
+// a leadership may end right after. The call that began then is not to exceed its timeout by it.
+func (s *Store) tellBefore(ctx context.Context, group string, begun time.Time) {
+	ctx, cancel := context.WithTimeout(ctx, min(turnKept, s.timeout-time.Since(begun)))
 	defer cancel()
 	select {
 	case <-s.announcer.tell(group):

@@ -130,13 +130,14 @@ func (s *Store) Release(ctx context.Context, id baton.LeaseID) error {
 	if err := id.Validate(); err != nil {
 		return err
 	}
+	begun := time.Now()
 	a, err := s.call(ctx, "release", id.Group, `SELECT * FROM baton.release($1, $2, $3, $4)`,
 		id.Group, id.NodeID, id.InstanceID, id.Term)
 	switch {
 	case err != nil:
 		return err
 	case a.outcome == "done":
-		s.tellBefore(ctx, id.Group)
+		s.tellBefore(ctx, id.Group, begun)
 		return nil
 	}
 	return a.refusal("release", id)
@@ -150,13 +151,14 @@ func (s *Store) End(ctx context.Context, group string, term baton.Term, e baton.
 	if err := e.Validate(); err != nil {
 		return err
 	}
+	begun := time.Now()
 	a, err := s.call(ctx, "end", group, `SELECT * FROM baton.end_term($1, $2, $3, $4, $5, $6)`,
 		group, min(term, baton.MaxTerm+1), string(e.Reason), orNull(storable(e.Note)), orNull(e.Successor), e.Immediate)
 	switch {
 	case err != nil:
 		return err
 	case a.outcome == "done":
-		s.tellBefore(ctx, group)
+		s.tellBefore(ctx, group, begun)
 		return nil
 	case a.outcome == "not in line":
 		return &baton.ConflictError{

@@ -95,3 +95,20 @@ func TestOneVacancyCallsOne(t *testing.T) {
 		}
 	}
 }
+
+// A leader that stays for months does not let the places of all who came and
+// went meanwhile pile up.
+func TestWhoComesIntoLineClearsAwayTheDead(t *testing.T) {
+	t.Parallel()
+	o := newOne(t)
+	o.lead("g", "a", baton.MaxTTL)
+	o.queue("g", "alive")
+	o.exec(`INSERT INTO baton.place SELECT grp, 'gone', n::text, nextval('baton.place_number'), at, at
+		FROM generate_series(1, 5) n, (VALUES ('g'), ('h')) g (grp), (VALUES (clock_timestamp() - interval '1 minute')) past (at)`)
+	o.queue("g", "new")
+	for group, want := range map[string]int{"g": 2, "h": 5} {
+		if n := ask[int](o, `SELECT count(*) FROM baton.place WHERE grp = $1`, group); n != want {
+			t.Errorf("%d places of group %s: want %d", n, group, want)
+		}
+	}
+}

@@ -141,3 +141,22 @@ func TestNewerSchemaIsRefused(t *testing.T) {
 		t.Errorf("got %v, want it refused", err)
 	}
 }
+
+// A user that was given an empty schema, and no right to create others, installs the store in it.
+func TestAnEmptySchemaIsEnough(t *testing.T) {
+	t.Parallel()
+	o := newOne(t)
+	name := o.schema + "_own"
+	o.exec(`CREATE ROLE ` + name + ` LOGIN PASSWORD 'pw'`)
+	o.exec(`CREATE SCHEMA ` + name + ` AUTHORIZATION ` + name)
+	s, err := pgstore.Open(t.Context(), with(t, o.url, func(u *url.URL) { u.User = url.UserPassword(name, "pw") })+"&baton_schema="+name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Acquire(t.Context(), "g", candidate("a"), time.Minute); err != nil {
+		t.Error(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}

@@ -52,7 +52,11 @@ func Schema(name string) (string, error) {
 		return "", err
 	}
 	s := schema(name)
-	return "CREATE SCHEMA IF NOT EXISTS " + pgx.Identifier{name}.Sanitize() + ";\n" + s.in(schemaSQL), nil
+	// CREATE SCHEMA IF NOT EXISTS asks for the right to create one, also if it is there.
+	return fmt.Sprintf(`DO $$ BEGIN
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = '%s') THEN CREATE SCHEMA %s; END IF;
+END $$;
+`, name, pgx.Identifier{name}.Sanitize()) + s.in(schemaSQL), nil
 }
 
 // install sees to it that the schema is there, whoever else does so at the

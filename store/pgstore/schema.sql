@@ -356,6 +356,11 @@ BEGIN
         taken  = CASE WHEN baton.fresh(p.seen, at) THEN p.taken ELSE at END,
         seen   = at
     RETURNING * INTO mine;
+    IF mine.taken = at THEN -- a new one
+        DELETE FROM baton.place p
+         USING (SELECT * FROM baton.place d WHERE d.grp = g AND NOT baton.fresh(d.seen, at) FOR UPDATE SKIP LOCKED) AS dead
+         WHERE p.grp = g AND p.node = dead.node AND p.instance = dead.instance;
+    END IF;
     opens := coalesce(least(l.ends, at + l.ttl_us * interval '1 microsecond'), least(l.last_ended, at), mine.taken);
     heir := CASE WHEN l.node IS NULL THEN l.successor ELSE l.ending_successor END;
     RETURN greatest(0, baton.us(greatest(opens, least(mine.taken, at))

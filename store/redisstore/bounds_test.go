@@ -53,6 +53,24 @@ func TestTheTimeoutIsThatOfTheWholeCall(t *testing.T) {
 	}
 }
 
+// overdue is a context that is about to end: its deadline has passed.
+type overdue struct{ context.Context }
+
+func (overdue) Deadline() (time.Time, bool) { return time.Now().Add(-time.Millisecond), true }
+
+// Whoever gives little time is told that it is over, not that Redis is away.
+func TestTheDeadlineOfTheCallerIsNotAnOutage(t *testing.T) {
+	t.Parallel()
+	s, _, _ := one(t)
+	ctx := overdue{t.Context()}
+	_, err := s.Get(ctx, "g")
+	for what, err := range map[string]error{"get": err, "await": s.Await(ctx, "g", baton.Candidate{NodeID: "n", InstanceID: "i"})} {
+		if !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, baton.ErrUnavailable) {
+			t.Errorf("%s: %v, want the context's error", what, err)
+		}
+	}
+}
+
 // What docs/stores/redis.md says to do after a flush leaves no group out of the list.
 func TestAGroupWhoseTermsWereRaisedByHandIsListed(t *testing.T) {
 	t.Parallel()
@@ -64,5 +82,36 @@ func TestAGroupWhoseTermsWereRaisedByHandIsListed(t *testing.T) {
 	all, err := s.Groups(t.Context())
 	if err != nil || !slices.ContainsFunc(all, func(g baton.Group) bool { return g.ID == "g" }) {
 		t.Errorf("groups: %+v, %v: want g", all, err)
+	}
+}
+
+// Redis keeps milliseconds. What is told to be left is never more than what is
+// left until Redis lets somebody else in, not even by a part of one.
+func TestNoMoreIsToldThanIsLeft(t *testing.T) {
+	t.Parallel()
+	s, rdb, prefix := one(t)
+	c := baton.Candidate{NodeID: "node", InstanceID: "i-1"}
+	l := lead(t, s, "g", "i-1", time.Minute)
+	for n := range 100 {
+		ttl := time.Minute + time.Duration(n)*time.Second
+		for what, ask := range map[string]func() (baton.Lease, error){
+			"get":     func() (baton.Lease, error) { return s.Get(t.Context(), "g") },
+			"renew":   func() (baton.Lease, error) { return s.Renew(t.Context(), l.ID(), time.Minute) },
+			"extend":  func() (baton.Lease, error) { return s.Renew(t.Context(), l.ID(), ttl) },
+			"acquire": func() (baton.Lease, error) { return s.Acquire(t.Context(), "g", c, ttl) },
+		} {
+			before := rdb.Time(t.Context()).Val()
+			now, err := ask()
+			if err != nil {
+				t.Fatal(err)
+			}
+			until, err := rdb.HGet(t.Context(), prefix+":{g}:record", "until").Int64()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if left := time.UnixMilli(until).Sub(before); now.Remaining > left {
+				t.Fatalf("%s: %v is left of the lease, and %v is told", what, left, now.Remaining)
+			}
+		}
 	}
 }

@@ -41,8 +41,17 @@ func (s *Store) fail(outer context.Context, op string, err error) error {
 		return &baton.UnavailableError{Op: op, Err: errClosed}
 	case outer.Err() != nil:
 		return fmt.Errorf("%s: %w", op, outer.Err())
+	case passed(outer):
+		return fmt.Errorf("%s: %w", op, context.DeadlineExceeded)
 	}
 	return kindOf(op, err)
+}
+
+// passed reports whether the deadline of ctx has passed. The client goes by
+// the deadline, and may be earlier than the context itself.
+func passed(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ok && !time.Now().Before(deadline)
 }
 
 // kindOf tells refusals from failures. A right that a script lacks half-way is

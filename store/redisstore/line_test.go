@@ -154,3 +154,48 @@ func TestAPlaceWithoutASignOfLifeIsForgotten(t *testing.T) {
 		t.Errorf("the dead one is in line: %v", err)
 	}
 }
+
+// The successor was restarted and has two places in line, one of them dead. It
+// costs a second, and not the succession.
+func TestASuccessorThatWasRestartedGoesFirst(t *testing.T) {
+	t.Parallel()
+	for range 10 {
+		s, _, _ := one(t)
+		l := lead(t, s, "g", "i-0", time.Minute)
+		other, dead, heir := baton.Candidate{NodeID: "other", InstanceID: "i"},
+			baton.Candidate{NodeID: "heir", InstanceID: "before"}, baton.Candidate{NodeID: "heir", InstanceID: "now"}
+		begun := time.Now()
+		for _, c := range []baton.Candidate{other, dead, heir} {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			if err := s.Await(ctx, "g", c); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal(err)
+			}
+			cancel()
+		}
+		called := make(chan string, 2)
+		ctx, cancel := context.WithCancel(t.Context())
+		var waiting sync.WaitGroup
+		for _, c := range []baton.Candidate{other, heir} {
+			waiting.Go(func() {
+				if s.Await(ctx, "g", c) == nil {
+					called <- c.NodeID
+				}
+			})
+		}
+		err := s.End(t.Context(), "g", l.Term, baton.Ending{Reason: baton.Transferred, Successor: "heir", Immediate: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		first, took := <-called, time.Since(begun)
+		cancel()
+		waiting.Wait()
+		if took > 1700*time.Millisecond {
+			continue // more turns than one may have passed
+		}
+		if first != "heir" {
+			t.Errorf("%s is called first: want the successor", first)
+		}
+		return
+	}
+	t.Fatal("held up ten times in a row: nothing can be said")
+}

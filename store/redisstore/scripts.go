@@ -40,6 +40,8 @@ const prelude = `
 local record, counter, past, line, signs = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+-- What begins now begins with the next full millisecond: no lease is cut short by a part of one.
+local soon = tonumber(time[1]) * 1000 + math.ceil(tonumber(time[2]) / 1000)
 local r = {}
 do
   local flat = redis.call('HGETALL', record)
@@ -79,21 +81,28 @@ local function prune()
   end
 end
 
--- rankOf is the first place of a node in line.
+-- rankOf is the first place of a node in line, and all of them.
 local function rankOf(node)
+  local ranks = {}
   for i, place in ipairs(redis.call('ZRANGE', line, 0, -1)) do
-    if string.sub(place, 1, #node + 1) == node .. '/' then return i - 1 end
+    if string.sub(place, 1, #node + 1) == node .. '/' then ranks[#ranks + 1] = i - 1 end
   end
+  return ranks[1], ranks
 end
 
--- ahead is how many in line go before this place. A successor goes before all.
+-- ahead is how many in line go before this place. A successor goes before all,
+-- with each of its places: it may have been restarted.
 local function ahead(place)
-  local total = redis.call('ZCARD', line)
-  local n = redis.call('ZRANK', line, place) or total
-  local successor = r.next and rankOf(r.next)
-  if successor and successor == n then return 0 end
-  if successor and successor > n then return n + 1 end
-  return n
+  local n = redis.call('ZRANK', line, place) or redis.call('ZCARD', line)
+  local before = n
+  if r.next then
+    local _, ranks = rankOf(r.next)
+    for i, rank in ipairs(ranks) do
+      if rank == n then return i - 1 end
+      if rank > n then before = before + 1 end
+    end
+  end
+  return before
 end
 
 local function first()
@@ -131,7 +140,7 @@ if r.node and tonumber(r['until']) <= now then over('EXPIRED', tonumber(r['until
 
 -- A deadline further away than the ttl was set before the clock was set back.
 -- What the holder was promised is over in a ttl at most.
-if r.node and tonumber(r['until']) > now + tonumber(r.ttl) then set('until', text(now + tonumber(r.ttl))) end
+if r.node and tonumber(r['until']) > soon + tonumber(r.ttl) then set('until', text(soon + tonumber(r.ttl))) end
 
 -- A vacancy from the future, too: turns count from it.
 if tonumber(r.ended or '0') > now then set('ended', text(now)) end
@@ -144,7 +153,7 @@ end
 local function extend(ms)
   if r.ending then return end
   if ms > tonumber(r.ttl) then set('ttl', text(ms)) end
-  if now + ms > tonumber(r['until']) then set('until', text(now + ms)) end
+  if soon + ms > tonumber(r['until']) then set('until', text(soon + ms)) end
 end
 
 local function reply(outcome, entries, a, b)
@@ -155,7 +164,7 @@ local function reply(outcome, entries, a, b)
     flat[#flat + 1] = value
   end
   local kept = redis.call('HMGET', counter, 'last', 'born')
-  return {outcome, now, highest(kept[1]), kept[2] or '', flat, entries or {}, a or 0, b or 0}
+  return {outcome, soon, highest(kept[1]), kept[2] or '', flat, entries or {}, a or 0, b or 0}
 end
 `
 
@@ -186,9 +195,9 @@ set('node', node)
 set('instance', instance)
 set('metadata', metadata)
 set('ttl', text(ttl))
-set('until', text(now + ttl))
-set('elected', text(now))
-set('gap', r.ended and text(math.max(0, now - tonumber(r.ended))) or '0')
+set('until', text(soon + ttl))
+set('elected', text(soon))
+set('gap', r.ended and text(math.max(0, soon - tonumber(r.ended))) or '0')
 redis.call('HDEL', record, 'next')
 r.next = nil
 forgetPlace(place)
@@ -200,19 +209,20 @@ return reply('granted')
 	renewPlainly = redis.NewScript(`
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
+local soon = tonumber(time[1]) * 1000 + math.ceil(tonumber(time[2]) / 1000)
 local r = redis.call('HMGET', KEYS[1], 'node', 'instance', 'term', 'ttl', 'until', 'ending', 'metadata', 'elected', 'gap')
 local deadline, extend = tonumber(r[5] or '0'), tonumber(ARGV[4])
 if r[1] ~= ARGV[1] or r[2] ~= ARGV[2] or r[3] ~= ARGV[3] or deadline <= now or r[6]
-  or extend > tonumber(r[4]) or deadline > now + tonumber(r[4]) then
-  return {'look', now, '0', '', {}, {}, 0, 0}
+  or extend > tonumber(r[4]) or deadline > soon + tonumber(r[4]) then
+  return {'look', soon, '0', '', {}, {}, 0, 0}
 end
-if now + extend > deadline then
-  deadline = now + extend
+if soon + extend > deadline then
+  deadline = soon + extend
   redis.call('HSET', KEYS[1], 'until', string.format('%.0f', deadline))
 else
   redis.call('HDEL', KEYS[1], '') -- changes nothing
 end
-return {'renewed', now, r[3], '', {
+return {'renewed', soon, r[3], '', {
   'node', r[1], 'instance', r[2], 'term', r[3], 'ttl', r[4], 'until', string.format('%.0f', deadline),
   'metadata', r[7], 'elected', r[8], 'gap', r[9],
 }, {}, 0, 0}

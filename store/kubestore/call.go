@@ -53,14 +53,18 @@ func kindOf(err error) error {
 		return fmt.Errorf("kubernetes: %w: %w", baton.ErrUnauthenticated, err)
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("kubernetes: %w: %w", baton.ErrNotAllowed, err)
+	case apierrors.IsUnexpectedServerError(err): // of whatever stands between us and the API server
 	case apierrors.IsConflict(err), apierrors.IsAlreadyExists(err):
 		return fmt.Errorf("kubernetes: %w: %w", observed.ErrChanged, err)
 	}
 	return fmt.Errorf("kubernetes: %w", err)
 }
 
-// missing reports whether there is no such object. An update of one finds it changed.
-func missing(err error) bool { return apierrors.IsNotFound(err) }
+// missing reports whether there is no such object, by the word of the API server
+// itself. An update of one finds it changed.
+func missing(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err)
+}
 
 // changed makes a missing object one that has changed.
 func changed(err error) error {

@@ -161,6 +161,9 @@ func (s *stream) follow(from *string) error {
 		return err
 	}
 	defer w.Stop()
+	if *from == "" {
+		s.forget()
+	}
 	for event := range w.ResultChan() {
 		if event.Type == apiwatch.Error {
 			return apierrors.FromObject(event.Object)
@@ -176,6 +179,14 @@ func (s *stream) follow(from *string) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// forget is for a watch that begins with all Leases as they are: it does not
+// tell of those that are gone.
+func (s *stream) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen = map[string]sighting{}
 }
 
 func (s *stream) saw(name string, now sighting) {

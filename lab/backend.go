@@ -101,10 +101,10 @@ func startBaton(ctx context.Context, s starter) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	p, line, err := startProcess(ctx, s.dir, "baton-server", s.programs.path("baton"),
+	p, _, err := startProcess(ctx, s.dir, "baton-server", s.programs.path("baton"),
 		"server", "--http", ports[0], "--peer", ports[1], "--data", filepath.Join(s.dir, "data"))
 	if err != nil {
 		return nil, err
 	}
-	return &server{store: "http://" + ports[0], version: line, stop: p.stop}, nil
+	return &server{store: "http://" + ports[0], version: "baton server, embedded raft store, one server", stop: p.stop}, nil
 }

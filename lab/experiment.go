@@ -23,6 +23,9 @@ type Experiment struct {
 	Plot func(r Result) ([]Figure, error)
 	// Findings says in sentences what the result shows.
 	Findings func(r Result) []string
+	// Columns and Row are the same as a line of a table that has one for each backend.
+	Columns []string
+	Row     func(r Result) []string
 }
 
 // newSetting fits a backend to a profile.
@@ -228,7 +231,7 @@ var Profiles = []Profile{
 			Stumble{Kind: StumbleSlow, For: 3 * time.Second, By: 200 * time.Millisecond}),
 		Churn: Churn{Nodes: 9, Kills: 40, Every: 5 * time.Second},
 		Work:  workset.Size{Jobs: 10_000_000, Segments: 100, SegmentBytes: 1 << 30}, WorkTime: 30 * time.Second,
-		Sequence: Load{64, 5500}, SequenceFor: 30 * time.Second,
+		Sequence: Load{128, 5500}, SequenceFor: 30 * time.Second,
 		Strict: true, Parallel: 1,
 	},
 	{
@@ -242,7 +245,7 @@ var Profiles = []Profile{
 			Stumble{Kind: StumbleBusy, For: 15 * time.Second}),
 		Churn: Churn{Nodes: 9, Kills: 120, Every: 5 * time.Second},
 		Work:  workset.Size{Jobs: 10_000_000, Segments: 100, SegmentBytes: 1 << 30}, WorkTime: time.Minute,
-		Sequence: Load{64, 5500}, SequenceFor: time.Minute,
+		Sequence: Load{128, 5500}, SequenceFor: time.Minute,
 		Strict: true, Parallel: 1,
 	},
 }

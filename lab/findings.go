@@ -18,7 +18,7 @@ const (
 
 // WriteFindings puts the figures of a report beside the page at path, and its
 // tables and sentences into it, between two marks. The rest of the page stays.
-func WriteFindings(path string, s Summary) error {
+func WriteFindings(path string, s Summary, experiments []Experiment) error {
 	page, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -42,7 +42,7 @@ func WriteFindings(path string, s Summary) error {
 	if errs != nil {
 		return errs
 	}
-	text := slices.Concat(page[:begin+len(findingsBegin)], []byte("\n"+findingsText(s, figures)), page[end:])
+	text := slices.Concat(page[:begin+len(findingsBegin)], []byte("\n"+findingsText(s, experiments, figures)), page[end:])
 	return os.WriteFile(path, text, 0o644)
 }
 
@@ -73,7 +73,7 @@ func findingsFigures(results []Result) ([]Figure, error) {
 	return all, nil
 }
 
-func findingsText(s Summary, figures []Figure) string {
+func findingsText(s Summary, experiments []Experiment, figures []Figure) string {
 	var b strings.Builder
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(&b, format+"\n", args...) }
 	results := byNumber(s.Results)
@@ -85,20 +85,48 @@ func findingsText(s Summary, figures []Figure) string {
 	for _, row := range s.Shown {
 		say("| %s | %s | %s | %s |", row.What, row.Target, row.Measured, row.Met)
 	}
-	for i, r := range results {
-		if i == 0 || results[i-1].Number != r.Number {
-			say("\n### Experiment %d: %s\n%s\n", r.Number, r.Name, r.Question)
-		}
-		say("- **%s** (`%s`):%s", r.Backend, strings.TrimPrefix(r.Command, "go run ./cmd/"), verdictNote(r))
-		for _, f := range r.Findings {
-			say("  - %s", f)
-		}
+	for _, e := range experiments {
+		b.WriteString(experimentTable(e, of(results, e.Name)))
 	}
 	say("\n### Figures")
 	for _, f := range figures {
 		say("\n![%s](figures/%s.svg)\n\n%s", f.Name, f.Name, f.Caption)
 	}
 	return b.String() + "\n"
+}
+
+// experimentTable has a line for each backend.
+func experimentTable(e Experiment, results []Result) string {
+	if len(results) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	_, _ = fmt.Fprintf(&b, "\n### Experiment %d: %s\n\n%s\n\n%s\n\n", e.Number, e.Name, e.Question, commandsOf(results))
+	columns := append([]string{"backend"}, e.Columns...)
+	_, _ = fmt.Fprintf(&b, "| %s |\n|%s\n", strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
+	for _, r := range results {
+		_, _ = fmt.Fprintf(&b, "| %s | %s |\n", r.Backend+verdictNote(r), strings.Join(e.Row(r), " | "))
+	}
+	return b.String()
+}
+
+// commandsOf make these results again: one for each profile and seed.
+func commandsOf(results []Result) string {
+	var all []string
+	for _, r := range results {
+		about := func(o Result) bool { return o.Profile.Name == r.Profile.Name && o.Seed == r.Seed }
+		var backends []string
+		for _, o := range results {
+			if about(o) {
+				backends = append(backends, o.Backend)
+			}
+		}
+		c := "`" + strings.Replace(r.Command, "--backend "+r.Backend, "--backend "+strings.Join(backends, ","), 1) + "`"
+		if !slices.Contains(all, c) {
+			all = append(all, c)
+		}
+	}
+	return strings.Join(all, "\n")
 }
 
 func verdictNote(r Result) string {

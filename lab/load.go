@@ -19,7 +19,6 @@ import (
 // They are how a leader that has woken up finds work. The others ask one node
 // after the other and give up soon, so that the next leader has work, too.
 type load struct {
-	http  *http.Client
 	nodes []string      // addresses
 	every time.Duration // between two requests of one client
 
@@ -36,10 +35,7 @@ const roamingTimeout = 300 * time.Millisecond
 
 func startLoad(nodes []fleet.Node, of Load) *load {
 	ctx, cancel := context.WithCancel(context.Background())
-	l := &load{
-		http:   &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2 * of.Clients}},
-		cancel: cancel,
-	}
+	l := &load{cancel: cancel}
 	if of.PerSecond > 0 {
 		l.every = time.Duration(of.Clients) * time.Second / time.Duration(of.PerSecond)
 	}
@@ -48,21 +44,24 @@ func startLoad(nodes []fleet.Node, of Load) *load {
 	}
 	for i := range of.Clients {
 		l.wg.Go(func() {
+			own := newWires()
+			defer own.close()
+			c := &http.Client{Transport: own}
 			if i%4 < 3 {
-				l.loyal(ctx, i)
+				l.loyal(ctx, c, i)
 			} else {
-				l.roam(ctx, i)
+				l.roam(ctx, c, i)
 			}
 		})
 	}
 	return l
 }
 
-func (l *load) loyal(ctx context.Context, at int) {
+func (l *load) loyal(ctx context.Context, c *http.Client, at int) {
 	var kept []Answer
 	defer func() { l.keep(kept) }()
 	for due := time.Now(); ctx.Err() == nil; {
-		if a, ok := l.ask(ctx, at); ok {
+		if a, ok := l.ask(ctx, c, at); ok {
 			kept = append(kept, a)
 			// A little late is made up for; what a failover cost is not.
 			due = due.Add(l.every)
@@ -77,13 +76,13 @@ func (l *load) loyal(ctx context.Context, at int) {
 	}
 }
 
-func (l *load) roam(ctx context.Context, at int) {
+func (l *load) roam(ctx context.Context, c *http.Client, at int) {
 	var kept []Answer
 	defer func() { l.keep(kept) }()
 	for ; ctx.Err() == nil; at++ {
 		began := time.Now()
 		asking, cancel := context.WithTimeout(ctx, roamingTimeout)
-		a, ok := l.ask(asking, at)
+		a, ok := l.ask(asking, c, at)
 		cancel()
 		if ok {
 			kept = append(kept, a)
@@ -92,10 +91,10 @@ func (l *load) roam(ctx context.Context, at int) {
 	}
 }
 
-func (l *load) ask(ctx context.Context, at int) (Answer, bool) {
+func (l *load) ask(ctx context.Context, c *http.Client, at int) (Answer, bool) {
 	a := Answer{Sent: fleet.Now()}
 	l.asked.Add(1)
-	n, err := fleet.Next(ctx, l.http, l.nodes[at%len(l.nodes)])
+	n, err := fleet.Next(ctx, c, l.nodes[at%len(l.nodes)])
 	a.Received, a.Token, a.Seq = fleet.Now(), n.Token, n.Seq
 	return a, err == nil
 }
@@ -110,7 +109,6 @@ func (l *load) keep(answers []Answer) {
 func (l *load) stop() []Answer {
 	l.cancel()
 	l.wg.Wait()
-	l.http.CloseIdleConnections()
 	slices.SortFunc(l.answers, func(a, b Answer) int { return cmp.Compare(a.Received, b.Received) })
 	return l.answers
 }

@@ -211,7 +211,7 @@ func runAll(ctx context.Context, experiments []Experiment, v flagValues, stdout,
 func report(experiments []Experiment, v flagValues, stdout io.Writer) error {
 	s, err := Report(v.out, experiments)
 	if err == nil && v.findings != "" {
-		err = WriteFindings(v.findings, s)
+		err = WriteFindings(v.findings, s, experiments)
 	}
 	if err != nil {
 		return err

@@ -24,6 +24,8 @@ var Experiment = lab.Experiment{
 	Arms:     arms,
 	Plot:     figures,
 	Findings: findings,
+	Columns:  []string{"elections", "latency p50 / p99, ms", "since", "a node led, times", "longest wait, elections", "calls per vacancy", "messages per second, mean / peak"},
+	Row:      row,
 }
 
 const armName = "kill and restart"
@@ -175,4 +177,25 @@ func turnsFigure(a lab.ArmResult) (lab.Figure, error) {
 	p.Add(bars)
 	p.NominalX(nodes...)
 	return lab.Draw(p, 2*vg.Inch, "Who led how often.")
+}
+
+func row(r lab.Result) []string {
+	a, ok := r.Arm(armName)
+	if !ok || len(a.Elections) == 0 {
+		return nil
+	}
+	took := latencies(a.Elections)
+	var led, waits []int
+	for node, n := range a.Led {
+		led, waits = append(led, n), append(waits, a.Drought[node])
+	}
+	calls := "-"
+	if n := Calls(a); n > 0 {
+		calls = fmt.Sprintf("%.1f", n)
+	}
+	return []string{
+		fmt.Sprint(len(took)), fmt.Sprintf("%.0f / %.0f", lab.Percentile(took, 50), lab.Percentile(took, 99)), a.Elections[0].Opened,
+		fmt.Sprintf("%d to %d", slices.Min(led), slices.Max(led)), fmt.Sprint(slices.Max(waits)), calls,
+		fmt.Sprintf("%.0f / %.0f", a.Traffic.PerSecond, a.Traffic.Peak),
+	}
 }

@@ -22,6 +22,8 @@ var Experiment = lab.Experiment{
 	Arms:     arms,
 	Plot:     figures,
 	Findings: findings,
+	Columns:  []string{"partition, off: steps down, numbers twice", "on: the same, refused", "pause, off: steps down, numbers twice", "on: the same, refused"},
+	Row:      row,
 }
 
 func arms(s lab.Setting) []lab.Arm {
@@ -71,4 +73,16 @@ func figures(r lab.Result) ([]lab.Figure, error) {
 	p.X.Tick.Label.Font.Size = vg.Points(8)
 	f, err := lab.Draw(p, 2.6*vg.Inch, "Damage without and with fencing: the resource's own count.")
 	return []lab.Figure{f}, err
+}
+
+func row(r lab.Result) []string {
+	var cells []string
+	for _, a := range r.Arms {
+		cell := fmt.Sprintf("%d, %d", a.Audit.SeqsFell, a.Audit.Duplicates)
+		if a.Fencing {
+			cell += fmt.Sprintf(", %d refused", a.Refused)
+		}
+		cells = append(cells, cell)
+	}
+	return cells
 }

@@ -18,6 +18,8 @@ var Experiment = lab.Experiment{
 	Question: "The leader is frozen between its look at the lease and its write, for TTL + 500 ms, and wakes when another leads. What becomes of the write?",
 	Arms:     func(s lab.Setting) []lab.Arm { return []lab.Arm{Frozen(s)} },
 	Findings: findings,
+	Columns:  []string{"pauses", "stale writes sent", "refused", "accepted", "beside its successor, by belief, for"},
+	Row:      row,
 }
 
 const (
@@ -73,4 +75,12 @@ func findings(r lab.Result) []string {
 		said = append(said, fmt.Sprintf("The first refused token is %s; the resource belonged to %s.", f.Token, f.HeldBy))
 	}
 	return said
+}
+
+func row(r lab.Result) []string {
+	a, ok := r.Arm(frozenName)
+	if !ok {
+		return nil
+	}
+	return []string{fmt.Sprint(len(a.Faults)), fmt.Sprint(a.Refused + len(a.Fell)), fmt.Sprint(a.Refused), fmt.Sprint(len(a.Fell)), lab.Together(a).String()}
 }

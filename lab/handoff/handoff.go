@@ -20,6 +20,8 @@ var Experiment = lab.Experiment{
 	Question: "The leader works off a table of jobs and a list of segments, and is killed, frozen and asked to go meanwhile. Where do its successors go on, what is done twice, what is left out?",
 	Arms:     arms,
 	Findings: findings,
+	Columns:  []string{"work", "handoffs", "went on within, ms", "done again", "redone / skipped on record", "a scan of all, ms"},
+	Row:      row,
 }
 
 func arms(s lab.Setting) []lab.Arm {
@@ -83,4 +85,26 @@ func findings(r lab.Result) []string {
 		}
 	}
 	return said
+}
+
+func row(r lab.Result) []string {
+	if len(r.Arms) == 0 || r.Arms[0].Work == nil {
+		return nil
+	}
+	a := r.Arms[0]
+	var took, scan float64
+	var redone int64
+	handoffs := 0
+	for _, k := range a.Work.Kinds {
+		scan += k.ScanMS
+		handoffs = len(k.Handoffs) - 1
+		for _, h := range k.Handoffs {
+			took, redone = max(took, h.TookMS), redone+h.Redone
+		}
+	}
+	size := r.Profile.Work
+	return []string{
+		fmt.Sprintf("%d jobs, %d GiB", size.Jobs, size.Segments*size.SegmentBytes>>30), fmt.Sprint(handoffs), fmt.Sprintf("%.1f", took),
+		fmt.Sprint(redone), fmt.Sprintf("%d / %d", a.Audit.Redone, a.Audit.Skipped), fmt.Sprintf("%.0f", scan),
+	}
 }

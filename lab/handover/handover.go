@@ -23,6 +23,8 @@ var Experiment = lab.Experiment{
 	Arms:     arms,
 	Plot:     figures,
 	Findings: findings,
+	Columns:  []string{"handovers", "stopped after the order, worst, ms", "gap by acting: least / p50 / most, ms", "from write to write: least / p50 / most, ms"},
+	Row:      row,
 }
 
 func arms(s lab.Setting) []lab.Arm {
@@ -127,4 +129,19 @@ func figures(r lab.Result) ([]lab.Figure, error) {
 	p.X.Min = 0
 	f, err := lab.Draw(p, 2.4*vg.Inch, "The gap: from the old leader's last accepted write to the new one's first.")
 	return []lab.Figure{f}, err
+}
+
+func row(r lab.Result) []string {
+	var acting, writes, stopped []float64
+	for _, a := range r.Arms {
+		g, w, s := gaps(a)
+		acting, writes, stopped = append(acting, g...), append(writes, w...), append(stopped, s...)
+	}
+	if len(acting) == 0 || len(writes) == 0 {
+		return nil
+	}
+	spread := func(all []float64) string {
+		return fmt.Sprintf("%.2f / %.1f / %.1f", slices.Min(all), lab.Percentile(all, 50), slices.Max(all))
+	}
+	return []string{fmt.Sprint(len(acting)), fmt.Sprintf("%.1f", slices.Max(stopped)), spread(acting), spread(writes)}
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"gonum.org/v1/plot"
@@ -24,6 +25,8 @@ var Experiment = lab.Experiment{
 	Arms:     arms,
 	Plot:     figures,
 	Findings: findings,
+	Columns:  []string{"kills", "failover by TTL: p50 (worst), seconds", "of it beyond the lease's own end: p50 (worst), ms"},
+	Row:      row,
 }
 
 // slack is what may lie between the end of a lease and the next leader's first
@@ -114,6 +117,25 @@ func findings(r lab.Result) []string {
 		}
 	}
 	return said
+}
+
+func row(r lab.Result) []string {
+	kills := 0
+	var failovers, excess []string
+	for _, a := range r.Arms {
+		var gaps, beyond []float64
+		for _, f := range a.Failovers {
+			if f.Fault != "" {
+				gaps, beyond = append(gaps, f.GapMS/1000), append(beyond, f.BeyondLeaseMS)
+			}
+		}
+		if len(gaps) > 0 {
+			kills += len(gaps)
+			failovers = append(failovers, fmt.Sprintf("%g s: %.2f (%.2f)", float64(a.TTLMS)/1000, lab.Percentile(gaps, 50), slices.Max(gaps)))
+			excess = append(excess, fmt.Sprintf("%.0f (%.0f)", lab.Percentile(beyond, 50), slices.Max(beyond)))
+		}
+	}
+	return []string{fmt.Sprint(kills), strings.Join(failovers, "; "), strings.Join(excess, "; ")}
 }
 
 func figures(r lab.Result) ([]lab.Figure, error) {

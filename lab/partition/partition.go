@@ -18,6 +18,8 @@ var Experiment = lab.Experiment{
 	Question: "The leader is cut off from the backend and goes on serving. Do two nodes act at once, and what does the resource let in?",
 	Arms:     arms,
 	Findings: findings,
+	Columns:  []string{"a sound leader stopped before the next began by, ms", "its stale writes", "lingering leaders: two by belief for", "stale writes refused", "accepted"},
+	Row:      row,
 }
 
 func arms(s lab.Setting) []lab.Arm {
@@ -104,7 +106,7 @@ func findings(r lab.Result) []string {
 	var said []string
 	if a, ok := r.Arm(soundName); ok {
 		if gaps := lab.StopGaps(a); len(gaps) > 0 {
-			said = append(said, fmt.Sprintf("A sound leader that was cut off stopped %s ms before the next one began; it sent no stale write.", lab.Span(gaps)))
+			said = append(said, fmt.Sprintf("A sound leader that was cut off stopped %s ms before the next one began; %d stale writes of it reached the resource.", lab.Span(gaps), a.Refused))
 		}
 	}
 	if a, ok := r.Arm(lingeringName); ok {
@@ -112,4 +114,17 @@ func findings(r lab.Result) []string {
 			lab.Together(a), a.Refused, len(a.Fell)))
 	}
 	return said
+}
+
+func row(r lab.Result) []string {
+	cells := []string{"-", "-", "-", "-", "-"}
+	if a, ok := r.Arm(soundName); ok {
+		if gaps := lab.StopGaps(a); len(gaps) > 0 {
+			cells[0], cells[1] = lab.Span(gaps), fmt.Sprint(a.Refused)
+		}
+	}
+	if a, ok := r.Arm(lingeringName); ok {
+		cells[2], cells[3], cells[4] = lab.Together(a).String(), fmt.Sprint(a.Refused), fmt.Sprint(len(a.Fell))
+	}
+	return cells
 }

@@ -23,6 +23,8 @@ var Experiment = lab.Experiment{
 	Arms:     arms,
 	Plot:     figures,
 	Findings: findings,
+	Columns:  []string{"asked for, per second", "through failovers: median second, answer p50 / p99 ms", "highest: mean per second (least second), for", "answer p50 / p99 ms"},
+	Row:      row,
 }
 
 // target is how many numbers a second there are to be.
@@ -40,7 +42,7 @@ func arms(s lab.Setting) []lab.Arm {
 		},
 		{
 			Name: "highest", Says: "Every client asks again as soon as it was answered.",
-			TTL: ttl, Load: lab.Load{Clients: 4 * s.Profile.Sequence.Clients}, Takes: d + 3*time.Second,
+			TTL: ttl, Load: lab.Load{Clients: 2 * s.Profile.Sequence.Clients}, Takes: d + 3*time.Second,
 			Script: func(ctx context.Context, f *lab.Stage) error { return f.Wait(ctx, d) },
 			Checks: checks,
 		},
@@ -100,4 +102,15 @@ func figures(r lab.Result) ([]lab.Figure, error) {
 	p.Y.Max *= 1.2
 	f, err := lab.Draw(p, 2.6*vg.Inch, "Numbers given out, second by second.")
 	return []lab.Figure{f}, err
+}
+
+func row(r lab.Result) []string {
+	if len(r.Arms) < 2 {
+		return nil
+	}
+	through, highest := r.Arms[0].Rates, r.Arms[1].Rates
+	return []string{
+		fmt.Sprint(r.Arms[0].Load.PerSecond), fmt.Sprintf("%d, %.1f / %.1f", through.Median, through.P50MS, through.P99MS),
+		fmt.Sprintf("%.0f (%d), %d s", highest.Mean, highest.Least, len(highest.Seconds)), fmt.Sprintf("%.1f / %.1f", highest.P50MS, highest.P99MS),
+	}
 }

@@ -5,6 +5,7 @@ package ttlsweep
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"gonum.org/v1/plot"
@@ -23,6 +24,8 @@ var Experiment = lab.Experiment{
 	Arms:     arms,
 	Plot:     figures,
 	Findings: findings,
+	Columns:  []string{"TTL: stumbles that unseated a leader / failover after a kill / dark in a month", "least at"},
+	Row:      row,
 }
 
 func arms(s lab.Setting) []lab.Arm {
@@ -105,6 +108,19 @@ func findings(r lab.Result) []string {
 		said = append(said, fmt.Sprintf("The least of that is at a TTL of %v.", knee.TTL))
 	}
 	return said
+}
+
+func row(r lab.Result) []string {
+	points := lab.SweepPoints(r)
+	var all []string
+	for _, p := range points {
+		all = append(all, fmt.Sprintf("%v: %d of %d / %v / %v", p.TTL, p.False, p.Stumbles, p.Failover.Round(10*time.Millisecond), p.Dark().Round(time.Second)))
+	}
+	least := "-"
+	if knee, ok := lab.Knee(points); ok {
+		least = knee.TTL.String()
+	}
+	return []string{strings.Join(all, "; "), least}
 }
 
 func figures(r lab.Result) ([]lab.Figure, error) {

@@ -119,21 +119,25 @@ func (s *Store) DeleteGroup(ctx context.Context, id string) error {
 	}
 	bounded, cancel := s.leases.Begin(ctx, true)
 	defer cancel()
+	opened := false
 	for {
-		err := s.deleteGroup(bounded, id)
+		err := s.deleteGroup(bounded, id, &opened)
 		if !errors.Is(err, observed.ErrChanged) || bounded.Err() != nil {
 			return s.leases.Fail(ctx, "delete group", err)
 		}
 	}
 }
 
-func (s *Store) deleteGroup(ctx context.Context, id string) error {
+// deleteGroup deletes a group that is as it was seen. opened is whether this call has deleted
+// the vacant Lease before: then there is nobody to wait for, though a candidate that had
+// read it may have reserved a term since.
+func (s *Store) deleteGroup(ctx context.Context, id string, opened *bool) error {
 	r := s.register
 	now, err := s.leases.Look(ctx, id)
 	if err != nil {
 		return err
 	}
-	if h := now.Record.Holder; h != nil {
+	if h := now.Record.Holder; h != nil && !(*opened && h.Node == nobody) {
 		return &baton.ConflictError{
 			Reason:  baton.ConflictHeld,
 			Message: fmt.Sprintf("group %q is led by node %q in term %d: end that leadership first", id, h.Node, h.Term),
@@ -162,6 +166,7 @@ func (s *Store) deleteGroup(ctx context.Context, id string) error {
 		if err := r.remove(ctx, r.lease.Delete, lease); err != nil {
 			return err
 		}
+		*opened = true
 	}
 	for _, m := range []*corev1.ConfigMap{used.object, registered} {
 		if m != nil {

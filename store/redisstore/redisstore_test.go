@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"slices"
 	"strings"
@@ -144,6 +145,32 @@ func TestExpiryIsWrittenDownByWhoLooks(t *testing.T) {
 	}
 	if _, err := s.Renew(t.Context(), l.ID(), time.Minute); !errors.Is(err, baton.ErrNotLeader) {
 		t.Errorf("renew: %v", err)
+	}
+}
+
+// What a candidate or an operator wrote comes back, also from the history.
+func TestOddTexts(t *testing.T) {
+	t.Parallel()
+	s, _, _ := one(t)
+	c := baton.Candidate{NodeID: "n", InstanceID: "i", Metadata: map[string]string{"nul": "a\x00b", "quote": `"'\`, "": "ünï\u2028\x7f", "{}": "[]"}}
+	l, err := s.Acquire(t.Context(), "g", c, time.Minute)
+	if err == nil {
+		l, err = s.Renew(t.Context(), l.ID(), time.Minute)
+	}
+	if err != nil || !maps.Equal(l.Metadata, c.Metadata) {
+		t.Errorf("metadata %q, %v: want %q", l.Metadata, err, c.Metadata)
+	}
+	note := "a\x00b \"'\\ ü\u2028"
+	if err := s.End(t.Context(), "g", l.Term, baton.Ending{Reason: baton.SteppedDown, Note: note + "\xff"}); err != nil {
+		t.Fatal(err)
+	}
+	release(t, s, l)
+	past, err := s.History(t.Context(), "g")
+	if err != nil || len(past) != 1 || past[0].Note != note+"\uFFFD" {
+		t.Errorf("history: %+v, %v: want the note %q", past, err, note)
+	}
+	if none := lead(t, s, "g", "i-2", time.Minute); len(none.Metadata) != 0 {
+		t.Errorf("metadata %q of one that has none", none.Metadata)
 	}
 }
 

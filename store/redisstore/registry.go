@@ -28,12 +28,14 @@ func (s *Store) index(ctx context.Context, group string) error {
 }
 
 // lookup reads the registrations of these groups; a group that is neither
-// registered nor was led is left out.
+// registered nor was led is left out. A write that changes nothing goes with it: it is
+// refused where what is read may be old.
 func (s *Store) lookup(ctx context.Context, ids []string) ([]baton.Group, error) {
 	found := make(chan []baton.Group, 1)
 	err := s.within(ctx, func(ctx context.Context) error {
 		fields, used := make([]*redis.SliceCmd, len(ids)), make([]*redis.IntCmd, len(ids))
 		_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+			p.HDel(ctx, s.keys.policy(ids[0]), "")
 			for i, id := range ids {
 				fields[i] = p.HMGet(ctx, s.keys.policy(id), "version", "policy")
 				used[i] = p.Exists(ctx, s.keys.record(id))
@@ -168,8 +170,13 @@ func (s *Store) Groups(ctx context.Context) ([]baton.Group, error) {
 	defer cancel()
 	names := make(chan []string, 1)
 	err := s.within(bounded, func(ctx context.Context) error {
-		ids, err := s.rdb.SMembers(ctx, s.keys.groups()).Result()
-		names <- ids
+		var ids *redis.StringSliceCmd
+		_, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+			p.SRem(ctx, s.keys.groups(), "") // as in lookup
+			ids = p.SMembers(ctx, s.keys.groups())
+			return nil
+		})
+		names <- ids.Val()
 		return err
 	})
 	if err != nil {

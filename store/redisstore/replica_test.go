@@ -35,6 +35,8 @@ func TestAReplicaIsNoJudge(t *testing.T) {
 			_, err := s.Acquire(ctx, "kept", baton.Candidate{NodeID: "other", InstanceID: "i-2"}, time.Minute)
 			return err
 		},
+		"group":   func() error { _, err := s.Group(ctx, "lost"); return err },
+		"groups":  func() error { _, err := s.Groups(ctx); return err },
 		"get":     func() error { _, err := s.Get(ctx, "kept"); return err },
 		"history": func() error { _, err := s.History(ctx, "kept"); return err },
 		"await":   func() error { return s.Await(ctx, "lost", c) },
@@ -55,6 +57,46 @@ func TestAReplicaIsNoJudge(t *testing.T) {
 	}
 	if _, err := s.Renew(ctx, kept.ID(), time.Second); err != nil {
 		t.Errorf("renew at the master again: %v", err)
+	}
+}
+
+// A master that misses its replicas may have been replaced by one of them. One
+// that a script keeps busy answers nothing. Neither is "no".
+func TestAMasterThatCannotAnswerNow(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	server := testserver.Start(t, testserver.Redis, testserver.Setting("busy-reply-threshold", "100"))
+	s, rdb := open(t, configOf(t, server.Direct)), connect(t, server.Direct)
+	l := lead(t, s, "g", "i-1", time.Minute)
+	silent := func(why string) {
+		t.Helper()
+		_, renewed := s.Renew(ctx, l.ID(), time.Second)
+		_, got := s.Get(ctx, "g")
+		for what, err := range map[string]error{"renew": renewed, "get": got} {
+			if !errors.Is(err, baton.ErrUnavailable) {
+				t.Errorf("%s, %s: %v, want ErrUnavailable", why, what, err)
+			}
+		}
+	}
+	set := func(value string) {
+		t.Helper()
+		if err := rdb.ConfigSet(ctx, "min-replicas-to-write", value).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set("1")
+	silent("without replicas")
+	set("0")
+	endless := make(chan error, 1)
+	go func() { endless <- connect(t, server.Direct).Eval(ctx, "while true do end", nil).Err() }()
+	eventually(t, "Redis to be busy", func() bool { return rdb.Ping(ctx).Err() != nil })
+	silent("busy")
+	if err := rdb.ScriptKill(ctx).Err(); err != nil {
+		t.Fatal(err)
+	}
+	<-endless
+	if _, err := s.Renew(ctx, l.ID(), time.Minute); err != nil {
+		t.Errorf("renew after all that: %v", err)
 	}
 }
 

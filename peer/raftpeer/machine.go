@@ -26,8 +26,8 @@ const (
 // command is one entry of the log.
 type command struct {
 	Op string `json:"op"`
-	// RaftTerm is the one in which it was decided. A begin, or the end of a
-	// leadership that has expired, counts in no other.
+	// RaftTerm is the one in which a raft leader decided it, and it counts in no
+	// other. It is 0 in the end that a holder asks for, whose work has stopped for good.
 	RaftTerm uint64            `json:"raft_term"`
 	Node     string            `json:"node,omitempty"`
 	Instance string            `json:"instance,omitempty"`
@@ -60,7 +60,8 @@ var errDeposed = errors.New("this node was deposed as raft's leader")
 
 // apply carries out a command that was committed in this raft term.
 func (r *record) apply(group string, c command, raftTerm uint64) ([]baton.Event, error) {
-	if c.RaftTerm != raftTerm && (c.Op != opEnd || c.Reason == baton.Expired) {
+	fromHolder := c.Op == opEnd && c.RaftTerm == 0 && c.Reason != baton.Expired
+	if c.RaftTerm != raftTerm && !fromHolder {
 		return nil, errDeposed
 	}
 	switch c.Op {

@@ -118,7 +118,7 @@ func (c Config) servers() []raft.Server {
 
 func (c Config) advise(err error) error {
 	if errors.Is(err, raftnode.ErrForgotten) {
-		return fmt.Errorf("%w: a peer that has forgotten its votes must not vote again; restore %s, or stop all peers and begin the group anew with empty directories (docs/peers.md)", err, c.Dir)
+		return fmt.Errorf("%w: a peer that has forgotten its votes must not vote again; bring back %s as it was last, not an earlier copy, or stop all peers and begin the group anew with empty directories (docs/peers.md)", err, c.Dir)
 	}
 	return err
 }

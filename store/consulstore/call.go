@@ -18,6 +18,7 @@ var (
 	errBusy    = errors.New("others change the group all the time")
 	errTorn    = errors.New("the group's record is locked, and by nobody who leads")
 	errHidden  = errors.New("the token may not read these keys")
+	errLost    = errors.New("the answer was lost, and what came of the request can no longer be told")
 )
 
 // retryPause is between two attempts at something that failed.
@@ -75,6 +76,18 @@ func (e *refusalError) Error() string { return e.text }
 func refused(err error) bool {
 	var refusal *refusalError
 	return errors.As(err, &refusal)
+}
+
+// attempts are the transactions of one call whose answers were lost, by the index
+// of the record that they were made for. As long as it is that one they may take effect.
+type attempts map[uint64]bool
+
+// settle keeps a refusal of one attempt from being the answer while an earlier one may yet take effect.
+func (a attempts) settle(err error) error {
+	if len(a) > 0 && refused(err) {
+		return fmt.Errorf("%w: a repetition was refused: %v", errLost, err)
+	}
+	return err
 }
 
 // refusals makes errors of the answers by which Consul refuses: its client tells

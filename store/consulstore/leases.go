@@ -31,11 +31,11 @@ func (s *Store) Acquire(ctx context.Context, group string, c baton.Candidate, tt
 }
 
 func (s *Store) acquire(ctx context.Context, group string, c baton.Candidate, ttl time.Duration) (baton.Lease, error) {
-	failed := errBusy
+	failed, lost := errBusy, attempts{}
 	for ctx.Err() == nil {
 		st, err := s.load(ctx, group, with{line: true})
 		if err != nil {
-			return baton.Lease{}, err
+			return baton.Lease{}, lost.settle(err)
 		}
 		var lease baton.Lease
 		var done bool
@@ -43,16 +43,21 @@ func (s *Store) acquire(ctx context.Context, group string, c baton.Candidate, tt
 			lease, done, err = s.renew(ctx, st, 0)
 		} else if refusal := s.refusal(st, c); refusal != nil {
 			if done, err = s.current(ctx, st); done {
-				err = refusal
+				if err = refusal; lost[st.index] {
+					err = errLost // it would win yet
+				}
 			}
 		} else {
 			lease, done, err = s.grant(ctx, st, c, ttl)
 		}
-		if done || refused(err) {
+		if done {
 			return lease, err
 		}
+		if refused(err) {
+			return lease, lost.settle(err)
+		}
 		if err != nil {
-			failed = err
+			failed, lost[st.index] = err, true
 		}
 		// Somebody was faster; or the answer was lost, and then the record
 		// tells. A transaction that is still on its way finds another record

@@ -24,11 +24,11 @@ func (s *Store) Renew(ctx context.Context, id baton.LeaseID, extend time.Duratio
 	}
 	bounded, cancel := s.begin(ctx, s.timeout)
 	defer cancel()
-	failed := errBusy
+	failed, lost := errBusy, attempts{}
 	for bounded.Err() == nil {
 		st, err := s.load(bounded, id.Group, with{})
 		if err != nil {
-			return baton.Lease{}, s.fail(ctx, "renew", err)
+			return baton.Lease{}, s.fail(ctx, "renew", lost.settle(err))
 		}
 		var lease baton.Lease
 		var done bool
@@ -39,11 +39,14 @@ func (s *Store) Renew(ctx context.Context, id baton.LeaseID, extend time.Duratio
 		} else {
 			lease, done, err = s.renew(bounded, st, extend)
 		}
-		if done || refused(err) {
+		if done {
 			return lease, s.fail(ctx, "renew", err)
 		}
+		if refused(err) {
+			return lease, s.fail(ctx, "renew", lost.settle(err))
+		}
 		if err != nil {
-			failed = err
+			failed, lost[st.index] = err, true
 		}
 		_ = pause(bounded, retryPause) // once more, with what is there now, as long as there is time
 	}

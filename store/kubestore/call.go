@@ -7,6 +7,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/klog/v2"
 
 	"baton"
 	"baton/internal/observed"
@@ -22,7 +23,7 @@ const tooManyPause = time.Second
 // ask sends one request. Its error is a refusal, observed.ErrChanged, "not
 // found", or leaves the outcome unknown.
 func ask[T any](ctx context.Context, r requests, send func(context.Context) (T, error)) (T, error) {
-	bounded, cancel := context.WithTimeout(ctx, r.perRequest)
+	bounded, cancel := context.WithTimeout(quiet(ctx), r.perRequest)
 	defer cancel()
 	answer, err := send(bounded)
 	if err == nil {
@@ -34,6 +35,9 @@ func ask[T any](ctx context.Context, r requests, send func(context.Context) (T, 
 	var none T
 	return none, kindOf(err)
 }
+
+// quiet keeps client-go from writing to standard error what its caller is told.
+func quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, klog.Logger{}) }
 
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)

@@ -122,8 +122,8 @@ func (s *stream) run() {
 	for {
 		opened := time.Now()
 		err := s.follow(&from)
-		if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-			from = "" // begins with all Leases as they are
+		if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) {
+			from = "" // compacted, or of a cluster that was restored: begins with all Leases as they are
 		}
 		if !s.goOn(kindOf(err)) {
 			return
@@ -152,7 +152,7 @@ func (s *stream) goOn(err error) bool {
 
 // follow takes in what one watch tells, and keeps in from how far it has come.
 func (s *stream) follow(from *string) error {
-	ctx, cancel := context.WithTimeout(s.life, watchLasts+watchLasts/4)
+	ctx, cancel := context.WithTimeout(quiet(s.life), watchLasts+watchLasts/4)
 	defer cancel()
 	w, err := s.leases.Watch(ctx, metav1.ListOptions{
 		ResourceVersion: *from, AllowWatchBookmarks: true, TimeoutSeconds: ptr(int64(watchLasts / time.Second)),

@@ -209,9 +209,11 @@ func TestRestoreIsRefused(t *testing.T) {
 	if err := readBackup(t, raw).Restore(RestoreConfig{Dir: dir}); err == nil || !strings.Contains(err.Error(), "not empty") {
 		t.Errorf("into a directory in use: %v", err)
 	}
-	early := RestoreConfig{Dir: filepath.Join(t.TempDir(), "data"), Now: time.UnixMilli(0)}
-	if err := readBackup(t, raw).Restore(early); err == nil || !strings.Contains(err.Error(), "set the clock") {
-		t.Errorf("with a clock of 1970: %v", err)
+	early := RestoreConfig{Dir: filepath.Join(t.TempDir(), "data")}
+	for _, early.Now = range []time.Time{time.UnixMilli(0), time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC), readBackup(t, raw).TakenAt.Add(-time.Second)} {
+		if err := readBackup(t, raw).Restore(early); err == nil || !strings.Contains(err.Error(), "set the clock") {
+			t.Errorf("with a clock that says %v: %v", early.Now, err)
+		}
 	}
 	if _, err := os.Stat(early.Dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("what was refused left something: %v", err)

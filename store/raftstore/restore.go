@@ -53,6 +53,12 @@ func (b *Backup) Restore(cfg RestoreConfig) error {
 	if cfg.Now.IsZero() {
 		cfg.Now = time.Now()
 	}
+	// Terms go on from the clock, so one that was set back could repeat those of a cluster
+	// that was restored from this very backup before.
+	if cfg.Now.Before(b.TakenAt) {
+		return fmt.Errorf("the clock says %s, and the backup was taken at %s, which is later: set the clock first",
+			cfg.Now.UTC().Format(time.RFC3339), b.TakenAt.UTC().Format(time.RFC3339))
+	}
 	floor := baton.Term(max(0, cfg.Now.UnixMilli())) * termsPerMilli
 	if highest := b.highest(); floor < highest {
 		return fmt.Errorf("the clock says %s, and the backup has terms up to %d, which belong to a later time: set the clock first",

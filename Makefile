@@ -28,9 +28,10 @@ HEAVY = ./store/consulstore/... ./store/kubestore/...
 
 test-heavy: ## the stores whose servers take long to build: Consul, Kubernetes
 	$(GO) run -C testservers . obtain consul kubernetes
+	BATON_TEST_HEAVY=true $(GO) test -C testservers -timeout $(TIMEOUT) -run 'Consul|Kubernetes' ./...
 	BATON_TEST_HEAVY=true $(GO) test -timeout $(TIMEOUT) $(HEAVY)
 
-obtain: ## installs or builds what the tests need: Postgres, Redis, etcd, a C compiler for the race detector
+obtain: ## installs or builds what the tests need: Postgres, Redis, ZooKeeper, etcd, a C compiler for the race detector
 	@command -v "$$($(GO) env CC)" >/dev/null \
 		|| { [ "$$(id -u)" = 0 ] && apt-get -q update && apt-get -q install --yes --no-install-recommends gcc libc6-dev; } \
 		|| [ "$$CI" != true ]
@@ -48,19 +49,26 @@ lint: ## golangci-lint with .golangci.yml
 servers: ## the tests of testservers/ itself
 	$(GO) test -C testservers -timeout $(TIMEOUT) ./...
 
+# Most tests wait, for servers and for leases to end: more of them than there
+# are cores have room beside each other.
+TOGETHER = -p 4
+
 # The commands and the lab are tested as processes of their own, in which the
-# race detector sees nothing: what they are made of is tested here.
-RACED = $(shell $(GO) list ./... | grep -v -E '^baton/(cmd|lab)(/|$$)')
-# Suites that wait for a real server for minutes run once, in unit.
-SLOW = ^(TestSuiteSeesFaults|TestConformanceOneMember|TestConformanceThreeMembers)$$
+# race detector sees nothing: what they are made of is tested here. Of the stores
+# that real servers keep, it sees what runs many requests at once.
+SERVED = etcdstore|redisstore|pgstore|zkstore|consulstore|kubestore
+RACED  = $(shell $(GO) list ./... | grep -v -E '^baton/(cmd|lab|store/($(SERVED)))(/|$$)')
+CROWDS = FaultyNetwork|UnderFaults|LostLate|Vacancy|Wakes|Wait|OneAtATime
 
 race: ## the packages under the race detector, with -short: fewer repetitions of the same
 	@if command -v "$$($(GO) env CC)" >/dev/null || [ "$$CI" = true ]; then \
-		echo "$(GO) test -race -short"; CGO_ENABLED=1 $(GO) test -race -short -skip '$(SLOW)' -timeout $(TIMEOUT) $(RACED); \
+		echo "$(GO) test -race -short"; export CGO_ENABLED=1; \
+		$(GO) test -race -short $(TOGETHER) -skip '^TestSuiteSeesFaults$$' -timeout $(TIMEOUT) $(RACED) && \
+		$(GO) test -race -short $(TOGETHER) -run '$(CROWDS)' -timeout $(TIMEOUT) $$($(GO) list ./... | grep -E '^baton/store/($(SERVED))$$'); \
 	else echo "SKIPPED: the race detector needs a C compiler"; fi
 
 unit: ## all tests, with all their repetitions
-	$(GO) test -timeout $(TIMEOUT) ./...
+	$(GO) test $(TOGETHER) -timeout $(TIMEOUT) ./...
 	$(GO) test -C bench -timeout $(TIMEOUT) ./...
 
 fmt: ## formats all Go files

@@ -5,6 +5,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -57,6 +58,7 @@ func (r *rotation) Connected() {
 // anything else, and cannot be told to stop; its connections can.
 type lineOut struct {
 	greeting time.Duration // how long a server may take to greet
+	dialled  atomic.Int64  // how many connections there have been
 
 	mu   sync.Mutex
 	conn net.Conn
@@ -75,6 +77,7 @@ func (l *lineOut) dial(network, address string, timeout time.Duration) (net.Conn
 		return nil, net.ErrClosed
 	}
 	l.conn = conn
+	l.dialled.Add(1)
 	return &impatient{Conn: conn, greeting: l.greeting}, nil
 }
 

@@ -124,9 +124,9 @@ type knownFloor struct {
 }
 
 // floor is the term that all grants are above. There is one only where an operator has made it.
-// While its watch has not fired it is what it was: ZooKeeper tells of a change before it shows what came after.
+// While its watch stands it is what it was: ZooKeeper tells of a change before it shows what came after.
 func (c *client) floor(ctx context.Context) (baton.Term, error) {
-	if known := c.lastFloor.Load(); known != nil && !known.set.over() {
+	if known := c.lastFloor.Load(); known != nil && c.stands(known.set) {
 		return known.term, nil
 	}
 	set, unwatched := c.watch(ctx, c.path("floor"))

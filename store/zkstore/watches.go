@@ -19,8 +19,9 @@ type watches struct {
 }
 
 type watched struct {
-	version int32 // of the znode when the watch was set
-	fired   <-chan zk.Event
+	version    int32 // of the znode when the watch was set
+	fired      <-chan zk.Event
+	connection int64 // that it was set on
 }
 
 func (w watched) over() bool {
@@ -32,11 +33,18 @@ func (w watched) over() bool {
 	}
 }
 
+// stands reports whether the watch would have fired had its znode changed. The library sets its
+// watches again on a new connection, but may say that it has seen all that the first answer
+// there has come after: then ZooKeeper does not tell of a change before that.
+func (c *client) stands(w watched) bool {
+	return !w.over() && w.connection == c.line.dialled.Load()
+}
+
 func (w *watches) find(path string) (watched, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	found, ok := w.byPath[path]
-	return found, ok && !found.over()
+	return found, ok
 }
 
 func (w *watches) keep(path string, set watched) {
@@ -59,16 +67,16 @@ func (w *watches) keep(path string, set watched) {
 
 // watch is the watch on a znode that has not fired, or a new one.
 func (c *client) watch(ctx context.Context, path string) (watched, error) {
-	if set, ok := c.watches.find(path); ok {
+	if set, ok := c.watches.find(path); ok && c.stands(set) {
 		return set, nil
 	}
-	set := make(chan watched, 1)
+	set, connection := make(chan watched, 1), c.line.dialled.Load()
 	err := c.do(ctx, func(conn *zk.Conn) error {
 		there, stat, fired, err := conn.ExistsW(path)
 		if err != nil {
 			return err
 		}
-		w := watched{version: absent, fired: fired}
+		w := watched{version: absent, fired: fired, connection: connection}
 		if there {
 			w.version = stat.Version
 		}

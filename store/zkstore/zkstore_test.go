@@ -101,6 +101,23 @@ func TestGrantsAreAboveTheFloor(t *testing.T) {
 	}
 }
 
+// A watch may miss what happens while there is no connection, so it counts for the one that it was set on.
+func TestTheFloorIsReadAgainOnANewConnection(t *testing.T) {
+	t.Parallel()
+	const prefix = "/floor-missed"
+	s, _ := one(t, prefix)
+	conn := raw(t, testserver.Shared(t, testserver.ZooKeeper))
+	lead(t, s, "before", "i-1", time.Minute)
+	s.MissFloor()
+	if _, err := conn.Create(prefix+"/floor", []byte("1000000"), 0, zk.WorldACL(zk.PermAll)); err != nil {
+		t.Fatal(err)
+	}
+	s.HangUp()
+	if l := lead(t, s, "after", "i-1", time.Minute); l.Term != 1000001 {
+		t.Errorf("term %d: want the first above the floor", l.Term)
+	}
+}
+
 // What a group's deletion keeps is its term and nothing else.
 func TestDeletionKeepsTheTermOnly(t *testing.T) {
 	t.Parallel()

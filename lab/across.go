@@ -98,6 +98,8 @@ func sweepAcross(results []Result) (*plot.Plot, string, string) {
 func churnAcross(results []Result) (*plot.Plot, string, string) {
 	p := plot.New()
 	p.X.Label.Text, p.Y.Label.Text = "milliseconds", "part of elections"
+	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.LogTicks{Prec: -1}
+	p.Legend.Left, p.Legend.Top = true, true
 	p.Add(plotter.NewGrid())
 	drawn := false
 	for _, r := range of(results, "churn") {
@@ -106,9 +108,9 @@ func churnAcross(results []Result) (*plot.Plot, string, string) {
 		}
 		took := latencies(r.Arms[0].Elections)
 		slices.SortFunc(took, cmp.Compare[float64])
-		line := plotter.XYs{{X: took[0], Y: 0}}
+		line := plotter.XYs{{X: max(1, took[0]), Y: 0}}
 		for i, ms := range took {
-			line = append(line, plotter.XY{X: ms, Y: float64(i+1) / float64(len(took))})
+			line = append(line, plotter.XY{X: max(1, ms), Y: float64(i+1) / float64(len(took))})
 		}
 		l, err := plotter.NewLine(line)
 		if err != nil {
@@ -123,6 +125,7 @@ func churnAcross(results []Result) (*plot.Plot, string, string) {
 		return nil, "", ""
 	}
 	p.Y.Min, p.Y.Max = 0, 1
+	p.X.Min, p.X.Max = 1, p.X.Max*1.5
 	return p, "election-latency", "Election latency under churn, nine nodes: the part of elections that took no longer, from the release or the lease's end (peers: from the kill) to the grant."
 }
 

@@ -169,7 +169,7 @@ func written(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	text := string(page)
-	if !strings.HasPrefix(text, "before\n<!-- lab: begin -->\n") || !strings.HasSuffix(text, "<!-- lab: end -->\nafter\n") || strings.Contains(text, "old") {
+	if !strings.HasPrefix(text, "before\n<!-- lab: begin -->\n") || !strings.HasSuffix(text, "<!-- lab: end -->\nafter\n") || strings.Contains(text, "\nold\n") {
 		t.Errorf("the page is not what it was around the findings:\n%s", text)
 	}
 	for _, figure := range regexp.MustCompile(`\]\((figures/[^)]*)\)`).FindAllStringSubmatch(text, -1) {

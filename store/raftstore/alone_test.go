@@ -60,7 +60,7 @@ func TestRecentGroup(t *testing.T) {
 				}
 				break
 			}
-			if err := s.Ready(t.Context()); err != nil {
+			if _, err := s.Group(t.Context(), group.ID); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -106,11 +106,10 @@ func (r *reign) read(ctx context.Context, q request) (a response, err error) {
 		case "history":
 			a.History = r.s.record.History(q.Group)
 		default:
-			g, ok := r.s.record.Group(q.Group)
-			if !ok {
-				return fmt.Errorf("group %q: %w", q.Group, baton.ErrNotFound)
+			a.Index = r.s.applied
+			if g, ok := r.s.record.Group(q.Group); ok {
+				a.Group = &g
 			}
-			a.Group = &g
 		}
 		return nil
 	})
@@ -290,70 +289,6 @@ func (s *Store) History(ctx context.Context, group string) ([]baton.PastTerm, er
 	}
 	a, err := s.do(ctx, request{Op: "history", Group: group})
 	return a.History, err
-}
-
-// Group returns what is registered of a group.
-func (s *Store) Group(ctx context.Context, id string) (baton.Group, error) {
-	if err := baton.ValidateID("group_id", id); err != nil {
-		return baton.Group{}, err
-	}
-	return group(s.do(ctx, request{Op: "group", Group: id}))
-}
-
-// RecentGroup returns what is registered of a group by this server's own copy
-// of the state; its version is 0 if it is not. known is false if the copy may
-// be older than age.
-func (s *Store) RecentGroup(id string, age time.Duration) (g baton.Group, known bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	leads := s.reign != nil && !s.reign.outdated
-	if !leads && (s.applied < s.written || s.applied < s.raft.CommitIndex() || time.Since(s.raft.LastContact()) > age) {
-		return baton.Group{}, false
-	}
-	if g, known = s.record.Group(id); !known {
-		g = baton.Group{ID: id}
-	}
-	return g, true
-}
-
-// PutGroup registers a group if its version is the current one.
-func (s *Store) PutGroup(ctx context.Context, g baton.Group) (baton.Group, error) {
-	if err := g.Validate(); err != nil {
-		return baton.Group{}, err
-	}
-	return group(s.wrote(s.do(ctx, request{Op: "put group", Put: &g})))
-}
-
-// wrote remembers how far this server's copy must be for what was just written to be in it.
-func (s *Store) wrote(a response, err error) (response, error) {
-	if err == nil {
-		s.mu.Lock()
-		s.written = max(s.written, a.Index)
-		s.mu.Unlock()
-	}
-	return a, err
-}
-
-func group(a response, err error) (baton.Group, error) {
-	if err != nil {
-		return baton.Group{}, err
-	}
-	return *a.Group, nil
-}
-
-// DeleteGroup forgets a vacant group, and nothing of its terms.
-func (s *Store) DeleteGroup(ctx context.Context, id string) error {
-	if err := baton.ValidateID("group_id", id); err != nil {
-		return err
-	}
-	_, err := s.wrote(s.do(ctx, request{Op: "delete group", Group: id}))
-	return err
-}
-
-// Groups lists all groups, ordered by id.
-func (s *Store) Groups(ctx context.Context) ([]baton.Group, error) {
-	a, err := s.do(ctx, request{Op: "groups"})
-	return a.Groups, err
 }
 
 // Watch is served from this server's own copy of the state. If it begins with

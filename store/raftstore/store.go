@@ -65,6 +65,7 @@ type Store struct {
 	cluster  string        // the name of the cluster; empty before its first entry
 	applied  uint64        // index of the last entry applied here
 	written  uint64        // registrations that were changed through this server are in the state from here on
+	recency  recency       // of this server's copy
 	found    uint64        // the last entry that was in the log when this server was started
 	unsaved  uint64        // bytes in entries that were applied since the last snapshot was begun
 	progress chan struct{} // closed when applied moves

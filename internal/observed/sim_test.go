@@ -21,9 +21,10 @@ var (
 )
 
 const (
-	simTTL    = time.Second
-	simMargin = simTTL / 10
-	simLasts  = 40 * time.Second
+	simTTL   = time.Second
+	simLasts = 40 * time.Second
+	// simMargin is what a holder takes off, of every so much of a TTL.
+	simMargin = 10
 )
 
 var simGuarantees = baton.Guarantees{Store: "simulated", MinTTL: 100 * time.Millisecond, MaxTTL: baton.MaxTTL, Extends: true, Time: baton.TimeObserved}
@@ -39,12 +40,18 @@ type sim struct {
 	late     sync.WaitGroup
 
 	mu       sync.Mutex
-	trusted  map[string]time.Time // until when, in true time, each node believes that it leads
+	trusted  map[string]trust
 	terms    map[baton.Term]string
 	highest  baton.Term
 	grants   int
 	watched  int
 	problems []string
+}
+
+// trust is until when, in true time, a node believes that it leads in a term: the latest that it was promised.
+type trust struct {
+	term  baton.Term
+	until time.Time
 }
 
 func (s *sim) problem(format string, args ...any) {
@@ -60,11 +67,13 @@ func (s *sim) believes(node string, l baton.Lease, until time.Time) {
 		return
 	}
 	for other, theirs := range s.trusted {
-		if other != node && theirs.After(now) {
-			s.problem("%s leads in term %d while %s believes for another %v that it does", node, l.Term, other, theirs.Sub(now))
+		if other != node && theirs.until.After(now) {
+			s.problem("%s leads in term %d while %s believes for another %v that it does", node, l.Term, other, theirs.until.Sub(now))
 		}
 	}
-	s.trusted[node] = until
+	if mine := s.trusted[node]; mine.term != l.Term || until.After(mine.until) {
+		s.trusted[node] = trust{l.Term, until}
+	}
 	if holder, ok := s.terms[l.Term]; ok && holder != l.InstanceID {
 		s.problem("term %d was granted to %s and to %s", l.Term, holder, l.InstanceID)
 	}
@@ -83,7 +92,7 @@ func (s *sim) gaveUp(node string) {
 }
 
 func simulate(t *testing.T, seed uint64, f flaws) *sim {
-	s := &sim{trusted: map[string]time.Time{}, terms: map[baton.Term]string{}}
+	s := &sim{trusted: map[string]trust{}, terms: map[baton.Term]string{}}
 	synctest.Test(t, func(t *testing.T) {
 		s.register = newMemory()
 		s.register.blindExpiry = f.blindExpiry
@@ -127,16 +136,17 @@ func (s *sim) node(ctx context.Context, id string, l *Leases, clock *drifting, g
 			sent, lease.Remaining = clock.Now(), lease.TTL
 		}
 		if err == nil {
-			s.believes(id, lease, clock.when(sent+lease.Remaining-simMargin))
+			s.believes(id, lease, clock.when(sent+lease.Remaining-lease.TTL/simMargin))
 		}
 		return lease, err
 	}
 	for n := 0; ctx.Err() == nil; n++ {
 		c := baton.Candidate{NodeID: id, InstanceID: fmt.Sprintf("%s-%d", id, n)}
-		lease, err := ask(func() (baton.Lease, error) { return l.Acquire(ctx, "g", c, simTTL) })
+		ttl := simTTL - time.Duration(rng.Int64N(int64(simTTL/2)))
+		lease, err := ask(func() (baton.Lease, error) { return l.Acquire(ctx, "g", c, ttl) })
 		for err != nil && !errors.Is(err, baton.ErrConflict) && ctx.Err() == nil {
 			rest(300 * time.Millisecond)
-			lease, err = ask(func() (baton.Lease, error) { return l.Acquire(ctx, "g", c, simTTL) })
+			lease, err = ask(func() (baton.Lease, error) { return l.Acquire(ctx, "g", c, ttl) })
 		}
 		if err != nil {
 			continue
@@ -146,7 +156,10 @@ func (s *sim) node(ctx context.Context, id string, l *Leases, clock *drifting, g
 				gate.Freeze(time.Duration(rng.Int64N(int64(2 * simTTL))))
 			}
 			rest(simTTL / 2)
-			if _, err := ask(func() (baton.Lease, error) { return l.Renew(ctx, lease.ID(), simTTL) }); errors.Is(err, baton.ErrNotLeader) {
+			if rng.IntN(4) == 0 {
+				ttl += time.Duration(rng.Int64N(int64(simTTL / 4))) // more than was granted, or raised to since
+			}
+			if _, err := ask(func() (baton.Lease, error) { return l.Renew(ctx, lease.ID(), ttl) }); errors.Is(err, baton.ErrNotLeader) {
 				break
 			}
 		}
@@ -154,7 +167,7 @@ func (s *sim) node(ctx context.Context, id string, l *Leases, clock *drifting, g
 		case 0: // dies, and its lease has to run out
 		case 1:
 			_ = l.End(ctx, "g", lease.Term, baton.Ending{Reason: baton.SteppedDown}, nil)
-			_, _ = ask(func() (baton.Lease, error) { return l.Renew(ctx, lease.ID(), simTTL) })
+			_, _ = ask(func() (baton.Lease, error) { return l.Renew(ctx, lease.ID(), ttl) })
 			s.gaveUp(id)
 			_ = l.Release(ctx, lease.ID())
 		default:

@@ -90,8 +90,13 @@ func (l *servedLine) serve(life context.Context, f frame) {
 	}
 }
 
-// reply is lost with the connection: the caller's outcome is unknown then.
-func (l *servedLine) reply(kind byte, id uint64, body []byte) { _ = l.out.send(frame{kind, id, body}) }
+// reply is lost with the connection: the caller's outcome is unknown then. And the
+// connection is lost with a reply: nobody else would tell those who wait for it.
+func (l *servedLine) reply(kind byte, id uint64, body []byte) {
+	if l.out.send(frame{kind, id, body}) != nil {
+		_ = l.out.conn.Close()
+	}
+}
 
 // call answers a request that was passed on.
 func (s *Store) call(ctx context.Context, body []byte) []byte {

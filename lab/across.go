@@ -126,7 +126,7 @@ func churnAcross(results []Result) (*plot.Plot, string, string) {
 	}
 	p.Y.Min, p.Y.Max = 0, 1
 	p.X.Min, p.X.Max = 1, p.X.Max*1.5
-	return p, "election-latency", "Election latency under churn, nine nodes: the part of elections that took no longer, from the release or the lease's end (peers: from the kill) to the grant."
+	return p, "election-latency", "Election latency under churn, nine nodes: the part of elections that took no longer, from the release or the lease's end to the grant; of bully, which has neither, from the kill."
 }
 
 func callsAcross(results []Result) (*plot.Plot, string, string) {

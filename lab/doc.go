@@ -11,6 +11,12 @@
 // logged, what the resource accepted and refused, what clients were given. All
 // times in it are readings of one clock, that of baton/internal/fleet.
 //
+// A [Backend] is what the fleets elect with: a row of a table says how its server
+// is started and what it cannot do. A [Profile] says how much is done, and how many fleets
+// run side by side: more than one if only right and wrong matter. Each
+// experiment on each backend has a result of its own, so that a run which was cut off
+// is gone on with.
+//
 // # What is checked
 //
 // Leaders are counted in two ways. By belief a node leads while its work goes

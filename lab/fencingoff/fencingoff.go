@@ -31,7 +31,7 @@ func arms(s lab.Setting) []lab.Arm {
 	for _, arm := range []lab.Arm{partition.Lingering(s), gcpause.Frozen(s)} {
 		off := arm
 		off.Name, off.FencingOff = arm.Name+", fencing off", true
-		off.Checks = []lab.Check{lab.Damaged, lab.FailedOver, lab.OnlyKilled}
+		off.Checks = []lab.Check{lab.Damaged, lab.FailedOver, lab.OnlyKilled, lab.Skewed}
 		arm.Name += ", fencing on"
 		all = append(all, off, arm)
 	}

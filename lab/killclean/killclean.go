@@ -111,12 +111,21 @@ func findings(r lab.Result) []string {
 		if len(gaps) > 0 {
 			text := fmt.Sprintf("%d kills, failover %s ms from the last write of the old leader to the first of the new one", len(gaps), lab.Span(gaps))
 			if slices.Max(beyond) != 0 {
-				text = fmt.Sprintf("TTL %d ms: %s; of that %s ms lie beyond the lease's own end", a.TTLMS, text, lab.Span(beyond))
+				text += fmt.Sprintf("; of that %s ms lie beyond the lease's own end", lab.Span(beyond))
+			}
+			if !peers(r) {
+				text = fmt.Sprintf("TTL %d ms: %s", a.TTLMS, text)
 			}
 			said = append(said, text+".")
 		}
 	}
 	return said
+}
+
+// peers: no TTL has a say in it.
+func peers(r lab.Result) bool {
+	b, err := lab.BackendNamed(r.Backend)
+	return err == nil && b.Peers
 }
 
 func row(r lab.Result) []string {
@@ -131,7 +140,11 @@ func row(r lab.Result) []string {
 		}
 		if len(gaps) > 0 {
 			kills += len(gaps)
-			failovers = append(failovers, fmt.Sprintf("%g s: %.2f (%.2f)", float64(a.TTLMS)/1000, lab.Percentile(gaps, 50), slices.Max(gaps)))
+			failover := fmt.Sprintf("%.2f (%.2f)", lab.Percentile(gaps, 50), slices.Max(gaps))
+			if !peers(r) {
+				failover = fmt.Sprintf("%g s: %s", float64(a.TTLMS)/1000, failover)
+			}
+			failovers = append(failovers, failover)
 			excess = append(excess, fmt.Sprintf("%.0f (%.0f)", lab.Percentile(beyond, 50), slices.Max(beyond)))
 		}
 	}

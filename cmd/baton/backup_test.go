@@ -48,8 +48,8 @@ func TestBackupAndRestore(t *testing.T) {
 		t.Errorf("over an old one: %v", r)
 	}
 	last := lead(s)
-	s.signal(syscall.SIGTERM)
-	s.wait()
+	s.Signal(syscall.SIGTERM)
+	s.Wait()
 
 	run(t, "restore", file, "--data", data, "--peer", peer).wants(t, 0)
 	if r := run(t, "restore", file, "--data", data, "--peer", peer).wants(t, 1); !strings.Contains(r.stderr, "not empty") {
@@ -67,8 +67,8 @@ func TestBackupAndRestore(t *testing.T) {
 	if lease := lead(again); lease.Term <= last.Term {
 		t.Errorf("term %d after the restore, and %d before", lease.Term, last.Term)
 	}
-	if !strings.Contains(again.errors(), "all nodes are off") {
-		t.Errorf("the reason is not in the log: %s", again.errors())
+	if !strings.Contains(again.Errors(), "all nodes are off") {
+		t.Errorf("the reason is not in the log: %s", again.Errors())
 	}
 
 	raw, err := os.ReadFile(file)

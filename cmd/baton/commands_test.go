@@ -25,7 +25,7 @@ func campaign(t *testing.T, s serverProcess, group, node string, more ...string)
 
 func (p *process) event(t *testing.T) elected {
 	t.Helper()
-	return decode[elected](t, p.line())
+	return decode[elected](t, p.Line())
 }
 
 // inLine waits until node is known as a candidate.
@@ -61,20 +61,20 @@ func TestCampaignUntilCtrlC(t *testing.T) {
 
 	second := campaign(t, s, "g", "node-2")
 	inLine(t, s, "g", "node-2")
-	first.signal(syscall.SIGINT)
+	first.Signal(syscall.SIGINT)
 	if e := first.event(t); e.Event != "resigned" || e.Term != won.Term {
 		t.Errorf("after Ctrl-C it printed %+v", e)
 	}
-	if code := first.wait(); code != 0 {
-		t.Errorf("exit code %d after Ctrl-C: %s", code, first.errors())
+	if code := first.Wait(); code != 0 {
+		t.Errorf("exit code %d after Ctrl-C: %s", code, first.Errors())
 	}
 	// Its lease was for a minute, so it was given back.
 	if e := second.event(t); e.Event != "elected" || e.Term <= won.Term {
 		t.Errorf("the second campaign printed %+v: want a term above %d", e, won.Term)
 	}
-	second.signal(syscall.SIGTERM)
-	if code := second.wait(); code != 0 {
-		t.Errorf("exit code %d after SIGTERM: %s", code, second.errors())
+	second.Signal(syscall.SIGTERM)
+	if code := second.Wait(); code != 0 {
+		t.Errorf("exit code %d after SIGTERM: %s", code, second.Errors())
 	}
 	if r := run(t, "leader", "g", "--server", s.url).wants(t, 3); !strings.Contains(r.stdout, "nobody leads g") {
 		t.Errorf("the vacant group: %v", r)
@@ -93,8 +93,8 @@ func TestInterruptedWhileWaiting(t *testing.T) {
 	leader.event(t)
 	waiting := campaign(t, s, "g", "node-2")
 	inLine(t, s, "g", "node-2")
-	waiting.signal(syscall.SIGINT)
-	if code := waiting.wait(); code != 130 {
+	waiting.Signal(syscall.SIGINT)
+	if code := waiting.Wait(); code != 130 {
 		t.Errorf("exit code %d: want 130", code)
 	}
 }
@@ -114,7 +114,7 @@ func TestStepDown(t *testing.T) {
 	if e := gentle.event(t); e.Event != "lost" || !strings.Contains(e.Cause, "STEPPED_DOWN") {
 		t.Errorf("the holder printed %+v", e)
 	}
-	if code := gentle.wait(); code != 3 {
+	if code := gentle.Wait(); code != 3 {
 		t.Errorf("exit code %d of a holder that was stepped down: want 3", code)
 	}
 
@@ -127,7 +127,7 @@ func TestStepDown(t *testing.T) {
 	if down.NodeID != "node-2" || down.Term != again.Term {
 		t.Errorf("step-down answered %+v", down)
 	}
-	if code := stubborn.wait(); code != 3 {
+	if code := stubborn.Wait(); code != 3 {
 		t.Errorf("exit code %d of a holder that was thrown out: want 3", code)
 	}
 	h := run(t, "history", "g", "--server", s.url).wants(t, 0).stdout
@@ -150,14 +150,14 @@ func TestTransfer(t *testing.T) {
 	chosen := campaign(t, s, "g", "node-3", "--ttl", "6s")
 	inLine(t, s, "g", "node-3")
 	run(t, "transfer", "g", "node-3", "--server", s.url, "--reason", "to the bigger machine").wants(t, 0)
-	if code := leader.wait(); code != 3 {
+	if code := leader.Wait(); code != 3 {
 		t.Errorf("exit code %d of the old leader: want 3", code)
 	}
 	if e := chosen.event(t); e.Event != "elected" || e.Term != won.Term+1 {
 		t.Errorf("the successor printed %+v: want term %d", e, won.Term+1)
 	}
 	select {
-	case line := <-early.lines:
+	case line := <-early.Lines:
 		t.Errorf("the one who came first printed %q: want it to wait on", line)
 	default:
 	}
@@ -199,8 +199,8 @@ func TestGroups(t *testing.T) {
 	leader := campaign(t, s, "pay", "node-3", "--ttl", "15s")
 	leader.event(t)
 	run(t, with("group", "delete", "pay")...).wants(t, 6)
-	leader.signal(syscall.SIGINT)
-	leader.wait()
+	leader.Signal(syscall.SIGINT)
+	leader.Wait()
 	run(t, with("group", "delete", "pay")...).wants(t, 0)
 	run(t, with("group", "show", "pay")...).wants(t, 4)
 }

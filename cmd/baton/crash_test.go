@@ -10,7 +10,7 @@ import (
 
 func (p *process) change(t *testing.T) api.Event {
 	t.Helper()
-	return decode[api.Event](t, p.line())
+	return decode[api.Event](t, p.Line())
 }
 
 // A watcher lives through a graceful restart and a crash of its server. The memory store forgets, so
@@ -24,7 +24,7 @@ func TestWatchThroughRestarts(t *testing.T) {
 	}
 	var term uint64
 	for _, stop := range []func(serverProcess){
-		func(s serverProcess) { s.signal(syscall.SIGTERM); s.wait() },
+		func(s serverProcess) { s.Signal(syscall.SIGTERM); s.Wait() },
 		serverProcess.kill9,
 	} {
 		leader := campaign(t, s, "g", "node-1")
@@ -36,17 +36,17 @@ func TestWatchThroughRestarts(t *testing.T) {
 		if e := watch.change(t); e.Type != "LEADER_CHANGED" || e.Term != term || e.LeaderNodeID != "node-1" {
 			t.Fatalf("event %+v: want the election of term %d", e, term)
 		}
-		_ = leader.cmd.Process.Kill()
-		leader.wait()
+		_ = leader.Cmd.Process.Kill()
+		leader.Wait()
 		stop(s)
 		s = startServer(t, "--http", s.address())
 		if e := watch.change(t); !e.Gap || e.Type != "LEADER_LOST" {
 			t.Fatalf("event %+v: want the state of the new server, marked as a gap", e)
 		}
 	}
-	watch.signal(syscall.SIGINT)
-	if code := watch.wait(); code != 0 {
-		t.Errorf("exit code %d after Ctrl-C: %s", code, watch.errors())
+	watch.Signal(syscall.SIGINT)
+	if code := watch.Wait(); code != 0 {
+		t.Errorf("exit code %d after Ctrl-C: %s", code, watch.Errors())
 	}
 }
 
@@ -57,7 +57,7 @@ func TestKilledServer(t *testing.T) {
 	leader := campaign(t, s, "g", "node-1", "--ttl", "1s")
 	leader.event(t)
 	watch := start(t, "watch", "g", "--server", s.url)
-	watch.line()
+	watch.Line()
 	s.kill9()
 	for _, args := range [][]string{
 		{"leader", "g"}, {"members", "g"}, {"history", "g"}, {"groups"}, {"watch", "g"}, {"campaign", "g"},
@@ -68,10 +68,10 @@ func TestKilledServer(t *testing.T) {
 			t.Errorf("%q: want one line that says why, got %v", args, r)
 		}
 	}
-	if code := leader.wait(); code != 3 {
+	if code := leader.Wait(); code != 3 {
 		t.Errorf("exit code %d of a leader that cannot renew: want 3", code)
 	}
-	if code := watch.wait(); code != 5 {
+	if code := watch.Wait(); code != 5 {
 		t.Errorf("exit code %d of a watch without a server: want 5", code)
 	}
 }
@@ -90,15 +90,15 @@ func TestWatchAsText(t *testing.T) {
 	leader := campaign(t, s, "g", "node-1")
 	leader.event(t)
 	watch := start(t, "watch", "g", "--server", s.url, "--count", "2")
-	if line := watch.line(); !strings.Contains(line, "LEADER_CHANGED") || !strings.HasSuffix(line, "node-1 leads") {
+	if line := watch.Line(); !strings.Contains(line, "LEADER_CHANGED") || !strings.HasSuffix(line, "node-1 leads") {
 		t.Errorf("the state is printed as %q", line)
 	}
-	leader.signal(syscall.SIGINT)
-	if line := watch.line(); !strings.Contains(line, "LEADER_LOST") || !strings.HasSuffix(line, "nobody leads: node-1 RESIGNED") {
+	leader.Signal(syscall.SIGINT)
+	if line := watch.Line(); !strings.Contains(line, "LEADER_LOST") || !strings.HasSuffix(line, "nobody leads: node-1 RESIGNED") {
 		t.Errorf("the resignation is printed as %q", line)
 	}
-	if code := watch.wait(); code != 0 {
-		t.Errorf("exit code %d after its events: %s", code, watch.errors())
+	if code := watch.Wait(); code != 0 {
+		t.Errorf("exit code %d after its events: %s", code, watch.Errors())
 	}
 	// Going on from a cursor.
 	first := decode[api.Event](t, strings.SplitN(run(t, "watch", "g", "--server", s.url, "--count", "1", "-o", "json").wants(t, 0).stdout, "\n", 2)[0])

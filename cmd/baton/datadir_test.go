@@ -42,8 +42,8 @@ func TestOneServerForgetsNothing(t *testing.T) {
 	if won.Term != 1 {
 		t.Errorf("the first term is %d", won.Term)
 	}
-	_ = leader.cmd.Process.Kill()
-	leader.wait()
+	_ = leader.Cmd.Process.Kill()
+	leader.Wait()
 	s.kill9()
 	s = started(t, start(t, args...))
 	if l := leaderOf(t, s, "g").Leader; l == nil || l.Term != 1 || l.NodeID != "node-1" {
@@ -53,9 +53,9 @@ func TestOneServerForgetsNothing(t *testing.T) {
 	if e := next.event(t); e.Term != 2 {
 		t.Errorf("after a crash the next one printed %+v: want term 2", e)
 	}
-	s.signal(syscall.SIGTERM)
-	if code := s.wait(); code != 0 {
-		t.Errorf("exit code %d: %s", code, s.errors())
+	s.Signal(syscall.SIGTERM)
+	if code := s.Wait(); code != 0 {
+		t.Errorf("exit code %d: %s", code, s.Errors())
 	}
 }
 
@@ -67,8 +67,8 @@ func TestDataDirectoryRefused(t *testing.T) {
 	s := started(t, start(t, args...))
 	run(t, "group", "create", "g", "--server", s.url).wants(t, 0)
 	refused(t, alone(t, dir), "in use by another process")
-	s.signal(syscall.SIGTERM)
-	s.wait()
+	s.Signal(syscall.SIGTERM)
+	s.Wait()
 
 	refused(t, append(alone(t, dir), "--server-id", "s2"), `belongs to server "s1", not to "s2"`)
 	identity := filepath.Join(dir, "identity.json")
@@ -179,19 +179,19 @@ func TestTornLog(t *testing.T) {
 
 			p := start(t, c.args(torn)...)
 			select {
-			case line, ok := <-p.lines:
+			case line, ok := <-p.Lines:
 				if ok {
 					t.Logf("started: %s", line)
 					c.ready(torn)
 					c.agree()
 					break
 				}
-				if code := p.wait(); code != 2 {
-					t.Errorf("exit code %d: %s", code, p.errors())
+				if code := p.Wait(); code != 2 {
+					t.Errorf("exit code %d: %s", code, p.Errors())
 				}
-				t.Logf("refused: %s", p.errors())
+				t.Logf("refused: %s", p.Errors())
 			case <-time.After(patience):
-				t.Fatalf("it neither starts nor refuses: %s", p.errors())
+				t.Fatalf("it neither starts nor refuses: %s", p.Errors())
 			}
 			rest := c.open(c.config(c.others(torn)...))
 			l, err := rest.Get(t.Context(), "torn")
@@ -246,7 +246,7 @@ func TestWaitsForTheOthersAtFirstStart(t *testing.T) {
 	httpAt, peers := freeAddress(t), []string{freeAddress(t), freeAddress(t)}
 	p := start(t, serverArgs("--cluster", "s1="+peers[0]+",s2="+peers[1], "--data", t.TempDir(), "--http", httpAt)...)
 	eventually(t, "saying for whom it waits", func() bool {
-		return strings.Contains(p.errors(), "waiting_for=s2 address="+peers[1])
+		return strings.Contains(p.Errors(), "waiting_for=s2 address="+peers[1])
 	})
 	for path, want := range map[string]int{"/healthz": 200, "/readyz": 503, "/v1/groups/g/leader": 503} {
 		resp, err := http.Get("http://" + httpAt + path)
@@ -259,8 +259,8 @@ func TestWaitsForTheOthersAtFirstStart(t *testing.T) {
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()
-	p.signal(syscall.SIGTERM)
-	if code := p.wait(); code != 130 {
-		t.Errorf("exit code %d: %s", code, p.errors())
+	p.Signal(syscall.SIGTERM)
+	if code := p.Wait(); code != 130 {
+		t.Errorf("exit code %d: %s", code, p.Errors())
 	}
 }

@@ -61,11 +61,11 @@ func TestFullDisk(t *testing.T) {
 			big.Version = next.Version
 		}
 	}
-	if code := s.wait(); code != 1 || !strings.Contains(s.errors(), "stopped, because the disk failed") {
-		t.Fatalf("after %d writes, the last of which was %v: exit code %d: %s", written, err, code, s.errors())
+	if code := s.Wait(); code != 1 || !strings.Contains(s.Errors(), "stopped, because the disk failed") {
+		t.Fatalf("after %d writes, the last of which was %v: exit code %d: %s", written, err, code, s.Errors())
 	}
 	_ = store.Close()
-	t.Logf("full after %d writes: %s", written, s.errors()[strings.LastIndex(s.errors(), "message"):])
+	t.Logf("full after %d writes: %s", written, s.Errors()[strings.LastIndex(s.Errors(), "message"):])
 	resize(syscall.MS_REMOUNT, "300m")
 
 	s = started(t, start(t, args...))

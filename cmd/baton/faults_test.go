@@ -64,12 +64,12 @@ func TestFrozenLeaderOfTheClusterAcknowledgesNothing(t *testing.T) {
 		})
 		late := dialLines(t, c.http[leader], 32)
 		busy := keepRenewing(c.url(leader), lease)
-		c.servers[leader].signal(syscall.SIGSTOP)
+		c.servers[leader].Signal(syscall.SIGSTOP)
 		eventually(t, "the lease released at a successor", func() bool {
 			return s.Release(t.Context(), lease.ID()) == nil
 		})
 		late.renew(t, c.http[leader], lease) // they wait in the kernel until the server runs again
-		c.servers[leader].signal(syscall.SIGCONT)
+		c.servers[leader].Signal(syscall.SIGCONT)
 		for _, status := range late.receive(t) {
 			answers[status]++
 			switch status {
@@ -261,16 +261,16 @@ func TestGracefulStopHandsTheClusterOn(t *testing.T) {
 	c := newCluster(t, "--election-timeout", "10s") // an election by silence would take far longer
 	leader := c.leader(c.ids...)
 	began := time.Now()
-	c.servers[leader].signal(syscall.SIGTERM)
-	if code := c.servers[leader].wait(); code != 0 {
-		t.Fatalf("exit code %d: %s", code, c.servers[leader].errors())
+	c.servers[leader].Signal(syscall.SIGTERM)
+	if code := c.servers[leader].Wait(); code != 0 {
+		t.Fatalf("exit code %d: %s", code, c.servers[leader].Errors())
 	}
 	rest := c.others(leader)
 	next := c.leader(rest...)
 	t.Logf("%s leads %v after %s was told to stop", next, time.Since(began).Round(time.Millisecond), leader)
 	for _, id := range rest {
-		if strings.Contains(c.servers[id].errors(), "heartbeat timeout reached") && strings.Contains(c.servers[id].errors(), "last-leader-id="+leader) {
-			t.Errorf("%s found out by silence: %s", id, c.servers[id].errors())
+		if strings.Contains(c.servers[id].Errors(), "heartbeat timeout reached") && strings.Contains(c.servers[id].Errors(), "last-leader-id="+leader) {
+			t.Errorf("%s found out by silence: %s", id, c.servers[id].Errors())
 		}
 	}
 }

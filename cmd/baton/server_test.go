@@ -76,9 +76,9 @@ func TestInsecureIsSaidToListenBeyondLoopback(t *testing.T) {
 	// Loopback by another name needs no permission; everything is given it here and then left at once.
 	for _, args := range [][]string{{"--http", "localhost:0"}, {"--http", "[::]:0", "--insecure"}} {
 		s := startServer(t, args...)
-		s.signal(syscall.SIGTERM)
-		if code := s.wait(); code != 0 {
-			t.Errorf("%q: exit code %d: %s", args, code, s.errors())
+		s.Signal(syscall.SIGTERM)
+		if code := s.Wait(); code != 0 {
+			t.Errorf("%q: exit code %d: %s", args, code, s.Errors())
 		}
 	}
 }
@@ -86,17 +86,17 @@ func TestInsecureIsSaidToListenBeyondLoopback(t *testing.T) {
 func TestServerSaysWhereItIs(t *testing.T) {
 	t.Parallel()
 	s := start(t, "server", "--store", "memory", "--http", "127.0.0.1:0", "--log-format", "json")
-	if line := s.line(); !strings.HasPrefix(line, "baton serves http://127.0.0.1:") || !strings.Contains(line, "memory") {
+	if line := s.Line(); !strings.HasPrefix(line, "baton serves http://127.0.0.1:") || !strings.Contains(line, "memory") {
 		t.Errorf("the first line is %q", line)
 	}
 	eventually(t, "the warning that leaderships may overlap across a restart", func() bool {
-		return strings.Contains(s.errors(), "across a restart leaderships may overlap")
+		return strings.Contains(s.Errors(), "across a restart leaderships may overlap")
 	})
-	s.signal(syscall.SIGINT)
-	if code := s.wait(); code != 0 {
-		t.Errorf("exit code %d after Ctrl-C: %s", code, s.errors())
+	s.Signal(syscall.SIGINT)
+	if code := s.Wait(); code != 0 {
+		t.Errorf("exit code %d after Ctrl-C: %s", code, s.Errors())
 	}
-	for _, line := range strings.Split(strings.TrimSpace(s.errors()), "\n") {
+	for _, line := range strings.Split(strings.TrimSpace(s.Errors()), "\n") {
 		decode[map[string]any](t, line)
 	}
 }
@@ -115,13 +115,13 @@ func TestSecondSignalEndsTheServerAtOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	run(t, "leader", "g", "--server", s.url).wants(t, 3) // so it has been accepted by now
-	s.signal(syscall.SIGTERM)
-	eventually(t, "the server shutting down", func() bool { return strings.Contains(s.errors(), "shutting down") })
-	s.signal(syscall.SIGTERM)
-	s.wait()
-	status, ok := s.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	s.Signal(syscall.SIGTERM)
+	eventually(t, "the server shutting down", func() bool { return strings.Contains(s.Errors(), "shutting down") })
+	s.Signal(syscall.SIGTERM)
+	s.Wait()
+	status, ok := s.Cmd.ProcessState.Sys().(syscall.WaitStatus)
 	if !ok || !status.Signaled() || status.Signal() != syscall.SIGTERM {
-		t.Errorf("ended with %v: want by the second signal, not after the request's time limit", s.cmd.ProcessState)
+		t.Errorf("ended with %v: want by the second signal, not after the request's time limit", s.Cmd.ProcessState)
 	}
 }
 

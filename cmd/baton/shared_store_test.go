@@ -163,14 +163,14 @@ func TestStoreThatIsNotThereYet(t *testing.T) {
 	waiting := start(t, serverArgs("--store", redis.URL)...)
 	given := start(t, serverArgs("--store", redis.URL)...)
 	for _, p := range []*process{waiting, given} {
-		eventually(t, "the server to say what it waits for", func() bool { return strings.Contains(p.errors(), "cannot be reached") })
+		eventually(t, "the server to say what it waits for", func() bool { return strings.Contains(p.Errors(), "cannot be reached") })
 	}
-	given.signal(syscall.SIGTERM)
-	given.wait()
+	given.Signal(syscall.SIGTERM)
+	given.Wait()
 	redis.Restart(t)
 	s := started(t, waiting)
 	run(t, "leader", "g", "--server", s.url).wants(t, 3)
-	if said := s.errors(); strings.Count(said, "fails over to a replica") != 1 {
+	if said := s.Errors(); strings.Count(said, "fails over to a replica") != 1 {
 		t.Errorf("it does not warn of what Redis cannot promise: %s", said)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"baton/internal/fleet"
 	"baton/internal/fleet/chaos"
 	"baton/internal/fleet/proxy"
+	"baton/internal/testprocess"
 	"baton/internal/testserver"
 )
 
@@ -95,7 +96,8 @@ func survivesChaos(t *testing.T, f *testFleet) baton.Term {
 	}
 
 	leader := f.settled()
-	if status := f.nodes[leader.NodeID].terminate(t); status != 0 {
+	f.nodes[leader.NodeID].Signal(syscall.SIGTERM)
+	if status := f.nodes[leader.NodeID].Wait(); status != 0 {
 		t.Errorf("after SIGTERM the leader's exit status is %d", status)
 	}
 	f.startNode(leader.NodeID)
@@ -136,7 +138,7 @@ func TestOnlyTheFenceStopsALeaderThatGoesOn(t *testing.T) {
 				if !ok || e.Reason != "stale" {
 					t.Errorf("the refusal is not logged: %+v", e)
 				}
-				if said := f.fenced.said(); !strings.Contains(said, "write rejected") || !strings.Contains(said, token) {
+				if said := f.fenced.Said(); !strings.Contains(said, "write rejected") || !strings.Contains(said, token) {
 					t.Errorf("the resource does not name the token %s it refused:\n%s", token, said)
 				}
 				if a := f.audit(); !a.OK {
@@ -148,7 +150,7 @@ func TestOnlyTheFenceStopsALeaderThatGoesOn(t *testing.T) {
 					return !a.OK && a.TermsFell > 0 && a.SeqsFell > 0 && a.Duplicates > 0
 				})
 			}
-			if said := f.nodes["n1"].said(); !strings.Contains(said, "for experiments only") {
+			if said := f.nodes["n1"].Said(); !strings.Contains(said, "for experiments only") {
 				t.Errorf("the node does not warn:\n%s", said)
 			}
 		})
@@ -212,10 +214,10 @@ func TestResourceOutage(t *testing.T) {
 	customers := f.customers(4)
 	for range 2 {
 		eventually(t, "customers get numbers", func() bool { return customers.under(uint64(leader.FenceToken)) > 50 })
-		if err := f.fenced.cmd.Process.Kill(); err != nil {
+		if err := f.fenced.Cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		<-f.fenced.ended
+		<-f.fenced.Ended
 		refused := f.counter(leader.NodeID, "baton_node_next_failed_total")
 		eventually(t, "requests are refused", func() bool { return f.counter(leader.NodeID, "baton_node_next_failed_total") > refused })
 		given := customers.under(uint64(leader.FenceToken))
@@ -243,12 +245,12 @@ func TestInterruptUndoes(t *testing.T) {
 		leader := f.settled()
 		// The command says what it did as soon as it did it.
 		p := start(t, "chaos", append(args, "--fleet", f.path)...)
-		if err := p.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		if err := p.Cmd.Process.Signal(syscall.SIGINT); err != nil {
 			t.Fatal(err)
 		}
-		<-p.ended
-		if code := p.cmd.ProcessState.ExitCode(); code != 130 {
-			t.Errorf("%q, interrupted: exit status %d: %s", args, code, p.said())
+		<-p.Ended
+		if code := p.Cmd.ProcessState.ExitCode(); code != 130 {
+			t.Errorf("%q, interrupted: exit status %d: %s", args, code, p.Said())
 		}
 		eventually(t, leader.NodeID+" answers and has a leader", func() bool { return f.statuses()[leader.NodeID].Leader != nil })
 	}
@@ -334,7 +336,7 @@ func TestUsage(t *testing.T) {
 func runChaos(t *testing.T, args ...string) (status int, said string) {
 	t.Helper()
 	var out bytes.Buffer
-	cmd := exec.CommandContext(t.Context(), filepath.Join(programs, "chaos"), args...)
+	cmd := exec.CommandContext(t.Context(), testprocess.Path("chaos"), args...)
 	cmd.Stdout, cmd.Stderr = &out, &out
 	_ = cmd.Run() // its status says all
 	return cmd.ProcessState.ExitCode(), out.String()

@@ -21,127 +21,39 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"baton/api"
 	"baton/fenced/fencedclient"
 	"baton/internal/fleet"
 	"baton/internal/fleet/chaos"
 	"baton/internal/fleet/proxy"
+	"baton/internal/testprocess"
 )
 
 const (
 	// patience is far beyond what anything here takes.
-	patience = time.Minute
+	patience = testprocess.Patience
 	ttl      = 2 * time.Second
 )
 
-// programs is where the commands are, built as a user builds them.
-var programs string
-
-func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
-
-func buildAndRun(m *testing.M) int {
-	dir, err := os.MkdirTemp("", "fleet-test-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	programs = dir
-	build := exec.Command("go", "build", "-o", dir+"/", "baton/cmd/baton", "baton/cmd/fenced", "baton/cmd/node", "baton/cmd/chaos")
-	build.Stdout, build.Stderr = os.Stderr, os.Stderr
-	if err := build.Run(); err != nil {
-		fmt.Fprintln(os.Stderr, "build the fleet:", err)
-		return 1
-	}
-	code := m.Run()
-	http.DefaultClient.CloseIdleConnections()
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-	}
-	return code
+func TestMain(m *testing.M) {
+	os.Exit(testprocess.Main(m, http.DefaultClient.CloseIdleConnections, "baton/cmd/baton", "baton/cmd/fenced", "baton/cmd/node", "baton/cmd/chaos"))
 }
 
-// process is a program of the fleet that goes on.
-type process struct {
-	cmd   *exec.Cmd
-	ended chan struct{}
-
-	mu  sync.Mutex
-	log bytes.Buffer
-}
-
-// Write collects what the program says.
-func (p *process) Write(b []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.log.Write(b)
-}
-
-func (p *process) said() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.log.String()
-}
-
-// start starts a program and returns when it has said its first line on
+// start starts a program of the fleet and returns when it has said its first line on
 // stdout. It is killed at the end of the test if it has not ended.
-func start(t *testing.T, name string, args ...string) *process {
+func start(t *testing.T, name string, args ...string) *testprocess.Process {
 	t.Helper()
-	p := &process{cmd: exec.Command(filepath.Join(programs, name), args...), ended: make(chan struct{})}
-	p.cmd.Stderr = p
-	stdout, err := p.cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	serves := make(chan bool, 1)
-	go func() {
-		defer close(p.ended)
-		line, err := bufio.NewReader(io.TeeReader(stdout, p)).ReadString('\n')
-		serves <- err == nil && line != ""
-		_, _ = io.Copy(p, stdout)
-		_ = p.cmd.Wait() // what it was is in ProcessState
-	}()
+	p := testprocess.Start(t, exec.Command(testprocess.Path(name), args...))
 	t.Cleanup(func() {
-		_ = p.cmd.Process.Kill() // most have ended
-		<-p.ended
-		if strings.Contains(p.said(), "DATA RACE") { // built with GOFLAGS=-race
+		if strings.Contains(p.Said(), "DATA RACE") { // built with GOFLAGS=-race
 			t.Errorf("%s races", name)
 		}
 		if t.Failed() {
-			t.Logf("%s %s:\n%s", name, strings.Join(args, " "), p.said())
+			t.Logf("%s %s:\n%s", name, strings.Join(args, " "), p.Said())
 		}
 	})
-	select {
-	case ok := <-serves:
-		if !ok {
-			t.Fatalf("%s %q ended: %s", name, args, p.said())
-		}
-	case <-time.After(patience):
-		t.Fatalf("%s %q says nothing: %s", name, args, p.said())
-	}
+	p.Line()
 	return p
-}
-
-// terminate asks a process to end and returns its exit status.
-func (p *process) terminate(t *testing.T) int {
-	t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	select {
-	case <-p.ended:
-	case <-time.After(patience):
-		t.Fatalf("%q goes on after SIGTERM: %s", p.cmd.Args, p.said())
-	}
-	return p.cmd.ProcessState.ExitCode()
 }
 
 // testFleet is three nodes, a Baton server, the protected resource, and a
@@ -151,8 +63,8 @@ type testFleet struct {
 	file      *fleet.File
 	path      string
 	nodeFlags []string
-	nodes     map[string]*process
-	fenced    *process
+	nodes     map[string]*testprocess.Process
+	fenced    *testprocess.Process
 	fencedAs  []string // its flags
 	resource  *fencedclient.Client
 }
@@ -163,7 +75,7 @@ func startFleet(t *testing.T, store string, fencedFlags, nodeFlags []string) *te
 	t.Helper()
 	dir := t.TempDir()
 	free := freeAddresses(t, 9)
-	f := &testFleet{t: t, path: filepath.Join(dir, "fleet.json"), nodeFlags: nodeFlags, nodes: map[string]*process{}}
+	f := &testFleet{t: t, path: filepath.Join(dir, "fleet.json"), nodeFlags: nodeFlags, nodes: map[string]*testprocess.Process{}}
 	f.file = &fleet.File{Group: "singleton", Backend: "baton", Store: "http://" + free[0], Resource: "http://" + free[1], Proxy: free[2]}
 	for i := range 3 {
 		id := fmt.Sprintf("n%d", i+1)
@@ -220,16 +132,7 @@ func freeAddresses(t *testing.T, n int) []string {
 // eventually polls until what is wanted is so.
 func eventually(t *testing.T, what string, so func() bool) {
 	t.Helper()
-	ticker := time.NewTicker(20 * time.Millisecond)
-	defer ticker.Stop()
-	deadline := time.After(patience)
-	for !so() {
-		select {
-		case <-ticker.C:
-		case <-deadline:
-			t.Fatalf("not so within %v: %s", patience, what)
-		}
-	}
+	testprocess.Eventually(t, what, so)
 }
 
 func (f *testFleet) statuses() map[string]fleet.Status {
@@ -265,7 +168,7 @@ func (f *testFleet) chaos(args ...string) chaos.Report {
 	ctx, cancel := context.WithTimeout(f.t.Context(), patience)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, filepath.Join(programs, "chaos"), append(args, "--fleet", f.path, "-o", "json")...)
+	cmd := exec.CommandContext(ctx, testprocess.Path("chaos"), append(args, "--fleet", f.path, "-o", "json")...)
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {
 		f.t.Fatalf("chaos %q: %v\n%s%s", args, err, &stdout, &stderr)

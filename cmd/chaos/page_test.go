@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"baton/internal/testprocess"
 )
 
 const page = "../../docs/fleet.md"
@@ -42,7 +44,7 @@ func TestPage(t *testing.T) {
 	defer cancel()
 	shell := exec.CommandContext(ctx, "bash", "-e", "-o", "pipefail", "-c", script)
 	shell.Dir = t.TempDir()
-	shell.Env = append(os.Environ(), "HOME="+shell.Dir, "PATH="+programs+":"+os.Getenv("PATH"))
+	shell.Env = append(os.Environ(), "HOME="+shell.Dir, "PATH="+testprocess.Dir+":"+os.Getenv("PATH"))
 	shell.WaitDelay = 10 * time.Second
 	var stderr strings.Builder
 	shell.Stderr = &stderr

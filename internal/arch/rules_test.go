@@ -73,7 +73,7 @@ var wiring = []string{"server", "fenced", "cmd", "lab", "examples"}
 
 // onlyForTests are packages, with all below them, that only tests and each
 // other import.
-var onlyForTests = []string{"baton/storetest", "baton/fence/fencetest", "baton/internal/testserver", "baton/internal/raftnode/raftsim"}
+var onlyForTests = []string{"baton/storetest", "baton/fence/fencetest", "baton/internal/testserver", "baton/internal/testprocess", "baton/internal/raftnode/raftsim"}
 
 // standardOnly are packages that pull in nothing but the standard library and
 // packages of this module.

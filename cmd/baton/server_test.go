@@ -23,6 +23,7 @@ func TestBadUsage(t *testing.T) {
 		{[]string{"server", "--http", ":0"}, "--insecure"},
 		{[]string{"server", "--http", "0.0.0.0:0"}, "--insecure"},
 		{[]string{"server", "--http", "[::]:0"}, "--insecure"},
+		{[]string{"server", "--store", "redis:ann:secret@h:1"}, `"...@h:1" is not known: want one of raft`},
 		{[]string{"server", "--store", "nosuch://ann:secret@h"}, `"nosuch://..." is not known: want one of raft, memory, consul://`},
 		{[]string{"server", "--store", "http://h:7400"}, "want one of raft, memory"},
 		{[]string{"server", "--http", "127.0.0.1:0", "--store", "redis://h/zero"}, "want the number of a database"},

@@ -48,7 +48,11 @@ If nobody leads it says so, and the exit code is 3.`,
 func printLeader(w io.Writer, group string, resp api.LeaderResponse) error {
 	l := resp.Leader
 	if l == nil {
-		_, err := fmt.Fprintf(w, "nobody leads %s; the last term was %d\n", group, resp.Term)
+		says := "nobody leads " + group
+		if resp.Term > 0 {
+			says += fmt.Sprintf("; the last term was %d", resp.Term)
+		}
+		_, err := fmt.Fprintln(w, says)
 		return err
 	}
 	lines := []string{

@@ -59,8 +59,11 @@ func checkStore(store string) error {
 	if isURL && slices.ContainsFunc(outside(), func(k baton.StoreKind) bool { return slices.Contains(k.Schemes, scheme) }) {
 		return nil
 	}
-	if isURL {
+	switch {
+	case isURL:
 		store = scheme + "://..." // there may be a password in it
+	case strings.Contains(store, "@"):
+		store = "..." + store[strings.LastIndex(store, "@"):] // a URL without its scheme
 	}
 	return usagef("--store %q is not known: want one of %s", store, strings.Join(storeForms(), ", "))
 }

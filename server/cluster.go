@@ -47,7 +47,7 @@ type ClusterServer struct {
 // ClusterStatus is the cluster that keeps the leases.
 func (s *Service) ClusterStatus(ctx context.Context) (ClusterStatus, error) {
 	if s.cfg.Cluster == nil {
-		return ClusterStatus{}, unsupported(s, "be looked at as a cluster: it is none of servers like this")
+		return ClusterStatus{}, unsupported(s, "be looked at as a cluster: that is for servers that keep the leases themselves")
 	}
 	return ask(ctx, s, "look at the cluster", s.cfg.Cluster.Status)
 }

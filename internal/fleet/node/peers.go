@@ -94,7 +94,7 @@ func (o *options) settlePeers() (err error) {
 			return fmt.Errorf("-peers-via: %w", err)
 		}
 	}
-	if _, ok := p.peers[o.nodeID]; !ok {
+	if _, ok := p.peers[o.nodeID]; !ok && o.nodeID != "" { // a node without an id is refused for that
 		return fmt.Errorf("-peers is %q: want all nodes, %s among them, as id=host:port with commas between", p.list, o.nodeID)
 	}
 	return nil

@@ -49,7 +49,11 @@ func run(args []string) error {
 }
 
 func usage() error {
-	return fmt.Errorf("usage: testservers obtain|serve [kind...], where a kind is one of %s", strings.Join(engineNames(), ", "))
+	return fmt.Errorf(`usage:
+  testservers obtain [kind...]   installs what is missing; "heavy" is all that takes many minutes to build
+  testservers serve [kind...]    starts servers, prints a line of JSON with the URL of each, and runs
+                                 until standard input ends: then all of them and their data are gone
+a kind is one of %s`, strings.Join(engineNames(), ", "))
 }
 
 // obtain makes the servers ready to be started, all kinds that are not heavy if

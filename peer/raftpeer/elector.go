@@ -266,7 +266,8 @@ func (e *Elector) others() ([]raft.Server, error) {
 	if err := f.Error(); err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(f.Configuration().Servers, func(s raft.Server) bool { return s.ID == e.id() }), nil
+	// A copy: what raft returns is its own, and the next caller's.
+	return slices.DeleteFunc(slices.Clone(f.Configuration().Servers), func(s raft.Server) bool { return s.ID == e.id() }), nil
 }
 
 // leads reports whether this peer is raft's leader of exactly this raft term.

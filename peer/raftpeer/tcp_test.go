@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -219,5 +220,24 @@ func TestConfig(t *testing.T) {
 		if (err == nil) != want || err == nil && FormatPeers(peers) != text {
 			t.Errorf("%q: %v, %v", text, peers, err)
 		}
+	}
+}
+
+// A leader counts the same peers each time that it asks them, itself not among them.
+func TestOthersStayTheSame(t *testing.T) {
+	e := newGroup(t, 3).open["n1"]
+	for range 3 {
+		others, err := e.others()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var ids []string
+		for _, other := range others {
+			ids = append(ids, string(other.ID))
+		}
+		if slices.Sort(ids); !slices.Equal(ids, []string{"n2", "n3"}) {
+			t.Fatalf("the others are %q", ids)
+		}
+		slices.Reverse(others) // it is the caller's
 	}
 }

@@ -107,3 +107,13 @@ func (c *checker) observed(node string, e baton.Event) {
 		}
 	}
 }
+
+// leads is who leads right now, as of the last term that was trusted; nobody if it is over.
+func (c *checker) leads() (node string, term baton.Term) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if b := c.beliefs[c.newest]; b.until.After(time.Now()) {
+		node = b.node
+	}
+	return node, c.newest
+}

@@ -83,9 +83,11 @@ func (s *Store) fail(outer context.Context, op string, err error) error {
 // kindOf tells refusals from failures. Postgres has rolled back what it refused.
 func kindOf(op string, err error) error {
 	var known *baton.UnavailableError
-	switch {
-	case errors.As(err, &known):
+	if errors.As(err, &known) {
 		return err
+	}
+	err = inOneLine(err)
+	switch {
 	case isCode(err, "28"):
 		return fmt.Errorf("%s: postgres: %w: %w", op, baton.ErrUnauthenticated, err)
 	case isCode(err, "42501"):

@@ -2,9 +2,12 @@ package pgstore_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
@@ -44,6 +47,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	o.exec(`CREATE ROLE ` + o.schema + `_guest LOGIN PASSWORD 'guest'`)
 	o.exec(`CREATE DATABASE ` + o.schema + `_ro`)
 	o.exec(`ALTER DATABASE ` + o.schema + `_ro SET default_transaction_read_only = on`)
+	o.exec(`CREATE SCHEMA ` + o.schema + `_else CREATE TABLE store (shelf int)`)
 	guest := func(u *url.URL) { u.User = url.UserPassword(o.schema+"_guest", "guest") }
 	for what, tt := range map[string]struct {
 		url  string
@@ -51,11 +55,12 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		say  string
 	}{
 		"a wrong password":              {with(t, server, func(u *url.URL) { u.User = url.UserPassword("postgres", "guessed") }), baton.ErrUnauthenticated, "password authentication failed"},
-		"no such database":              {with(t, server, func(u *url.URL) { u.Path = "/absent" }), baton.ErrUnavailable, `database "absent" does not exist`},
+		"no such database":              {with(t, server, func(u *url.URL) { u.Path = "/absent" }), baton.ErrInvalidArgument, `database "absent" does not exist`},
 		"nobody there":                  {with(t, server, func(u *url.URL) { u.Host = nowhere(t) }), baton.ErrUnavailable, "connection refused"},
 		"no right to create the schema": {fresh(with(t, server, guest)), baton.ErrNotAllowed, "permission denied"},
 		"no right to use the schema":    {with(t, server, guest) + "&baton_schema=" + o.schema, baton.ErrNotAllowed, "permission denied"},
 		"a server that takes no writes": {with(t, server, func(u *url.URL) { u.Path = "/" + o.schema + "_ro" }), baton.ErrUnavailable, "takes no writes"},
+		"a schema of somebody else":     {server + "&baton_schema=" + o.schema + "_else", baton.ErrInvalidArgument, `column "version" does not exist`},
 		"a bad schema":                  {server + "&baton_schema=Leases", baton.ErrInvalidArgument, "schema"},
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -67,6 +72,13 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		if !errors.Is(err, tt.kind) || !strings.Contains(fmt.Sprint(err), tt.say) || strings.Contains(fmt.Sprint(err), "guessed") {
 			t.Errorf("%s: got %v, want %v that says %q", what, err, tt.kind, tt.say)
 		}
+		u, parsed := url.Parse(tt.url)
+		if parsed != nil {
+			t.Fatal(parsed)
+		}
+		if text := fmt.Sprint(err); strings.ContainsAny(text, "\n\t") || strings.Count(text, u.Hostname()) > 1 {
+			t.Errorf("%s: %q has several lines, or the address twice", what, text)
+		}
 	}
 	// Of several hosts the one that is there is used.
 	s, err := pgstore.Open(t.Context(), with(t, fresh(server), func(u *url.URL) { u.Host = nowhere(t) + "," + u.Host }))
@@ -75,6 +87,40 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 	}
 	if err := s.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A server that is not who it should be is not waited for, either.
+func TestOpenAtAServerWithAForeignCertificate(t *testing.T) {
+	t.Parallel()
+	known := httptest.NewTLSServer(nil)
+	certificates := known.TLS.Certificates
+	known.Close()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			// What Postgres says to a request for TLS.
+			if _, err = io.ReadFull(conn, make([]byte, 8)); err == nil {
+				if _, err = conn.Write([]byte("S")); err == nil {
+					_ = tls.Server(conn, &tls.Config{Certificates: certificates}).HandshakeContext(t.Context())
+				}
+			}
+			_ = conn.Close()
+		}
+	})
+	defer serving.Wait()
+	defer func() { _ = l.Close() }()
+	_, err = pgstore.Open(t.Context(), "postgres://u@"+l.Addr().String()+"/db?sslmode=verify-full")
+	if !errors.Is(err, baton.ErrUnauthenticated) || !strings.Contains(fmt.Sprint(err), "certificate") {
+		t.Errorf("got %v, want ErrUnauthenticated", err)
 	}
 }
 

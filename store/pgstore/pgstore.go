@@ -155,12 +155,12 @@ func (s *Store) greet(outer context.Context) error {
 	ctx, cancel := s.begin(outer, s.timeout)
 	defer cancel()
 	if err := s.schema.install(ctx, s.calls); err != nil {
-		return s.fail(outer, "install the schema", err)
+		return s.refused(outer, "install the schema", err)
 	}
 	var standbys, fsync string
 	err := s.calls.QueryRow(ctx, `SELECT current_setting('synchronous_standby_names'), current_setting('fsync')`).Scan(&standbys, &fsync)
 	if err != nil {
-		return s.fail(outer, "look at the server", err)
+		return s.refused(outer, "look at the server", err)
 	}
 	s.guarantees = promise(standbys, fsync)
 	return nil

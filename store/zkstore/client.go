@@ -29,6 +29,7 @@ const retryPause = 50 * time.Millisecond
 type client struct {
 	conn   *zk.Conn
 	events <-chan zk.Event
+	at     string // the servers, for errors
 	line   *lineOut
 	acl    []zk.ACL
 	prefix string
@@ -60,7 +61,7 @@ var folders = []string{"leases", "terms", "past", "line", "policies"}
 func connect(ctx context.Context, cfg Config) (*client, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, cfg.Timeout, errTimeout)
 	defer cancel()
-	c := &client{prefix: cfg.Prefix, acl: zk.WorldACL(zk.PermAll), line: &lineOut{greeting: cfg.Session}}
+	c := &client{at: strings.Join(cfg.Servers, ", "), prefix: cfg.Prefix, acl: zk.WorldACL(zk.PermAll), line: &lineOut{greeting: cfg.Session}}
 	if len(cfg.Servers) > 1 {
 		c.hangUp = cfg.Timeout / 5
 	}
@@ -146,8 +147,17 @@ func (c *client) makeNode(ctx context.Context, path string) error {
 	return kindOf(err)
 }
 
-// do is one call of the library, for as long as ctx lasts.
+// do is one call of the library, for as long as ctx lasts. What keeps it from
+// an answer is said with the servers' addresses, which the library does not name.
 func (c *client) do(ctx context.Context, call func(*zk.Conn) error) error {
+	err := c.ask(ctx, call)
+	if disconnected(err) || err != nil && ctx.Err() != nil {
+		return fmt.Errorf("%s: %w", c.at, err)
+	}
+	return err
+}
+
+func (c *client) ask(ctx context.Context, call func(*zk.Conn) error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

@@ -3,7 +3,9 @@ package zkstore_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -231,8 +233,8 @@ func TestOpenWhereNobodyIs(t *testing.T) {
 		if err == nil {
 			_ = s.Close()
 		}
-		if !errors.Is(err, baton.ErrUnavailable) {
-			t.Errorf("open at %s: %v, want ErrUnavailable", what, err)
+		if !errors.Is(err, baton.ErrUnavailable) || strings.Count(fmt.Sprint(err), address) != 1 {
+			t.Errorf("open at %s: %v, want ErrUnavailable that names the address once", what, err)
 		}
 		cancel()
 	}

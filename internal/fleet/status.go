@@ -76,6 +76,9 @@ const (
 	// CodeUnavailable, with status 503: the leader could not commit a number,
 	// or stopped leading meanwhile; ask again.
 	CodeUnavailable = "UNAVAILABLE"
+	// CodeUnknown, with status 503: the leader could not find out whether it
+	// committed a number for this request. Nobody gets that number; ask again.
+	CodeUnknown = "UNKNOWN"
 	// CodeConflict, with status 409: the backend does not hand over to a named
 	// node, or not to this one.
 	CodeConflict = "CONFLICT"

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"baton"
+	"baton/fence"
 	"baton/internal/fleet"
 )
 
@@ -30,11 +32,14 @@ func (n *Node) next(w http.ResponseWriter, r *http.Request) {
 		n.redirect(w)
 		return
 	}
-	seq, err := sequencer.next(r.Context())
+	// A little longer than a write: who waits for one is told what came of it.
+	ctx, cancel := context.WithTimeoutCause(r.Context(), n.opt.writeTimeout()+time.Second, errLate)
+	defer cancel()
+	seq, err := sequencer.next(ctx)
 	if err != nil {
 		n.served.lost()
 		n.metrics.nextFailed.Inc()
-		refuse(w, fleet.Refusal{Code: fleet.CodeUnavailable, Message: fmt.Sprintf("no number was given out: %v", err)})
+		refuse(w, noNumber(err))
 		return
 	}
 	took := time.Since(began)
@@ -49,6 +54,14 @@ func (n *Node) next(w http.ResponseWriter, r *http.Request) {
 	body = append(body, '}', '\n')
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = w.Write(body) // a client that is gone needs no answer
+}
+
+// noNumber tells what is known not to be written from what may be.
+func noNumber(err error) fleet.Refusal {
+	if errors.Is(err, fence.ErrUnknown) {
+		return fleet.Refusal{Code: fleet.CodeUnknown, Message: fmt.Sprintf("whether a number was taken is unknown, and nobody gets it: %v", err)}
+	}
+	return fleet.Refusal{Code: fleet.CodeUnavailable, Message: fmt.Sprintf("no number was given out: %v", err)}
 }
 
 // resign gives up the leadership on demand, as an operator's step-down would: the

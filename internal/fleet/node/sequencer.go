@@ -3,15 +3,18 @@ package node
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"baton"
+	"baton/fence"
 	"baton/fenced/fencedclient"
 )
 
 var (
 	errOverloaded = errors.New("too many requests wait for a number")
 	errStopped    = errors.New("this node has stopped leading")
+	errLate       = errors.New("the resource does not answer")
 )
 
 // maxWaiting bounds the requests that wait for a number.
@@ -28,9 +31,12 @@ type sequencer struct {
 	arrived chan struct{} // holds one value if somebody may be waiting
 
 	mu      sync.Mutex
-	waiting []chan<- allotted
+	waiting batch
 	closed  bool
 }
+
+// batch are the requests that one write is for, by where each waits for its answer.
+type batch map[chan allotted]struct{}
 
 type allotted struct {
 	seq int64
@@ -38,10 +44,11 @@ type allotted struct {
 }
 
 func newSequencer(term baton.Term, commit func(count int64) (fencedclient.Numbers, error)) *sequencer {
-	return &sequencer{term: term, commit: commit, arrived: make(chan struct{}, 1)}
+	return &sequencer{term: term, commit: commit, arrived: make(chan struct{}, 1), waiting: batch{}}
 }
 
-// next waits for a number. After an error none was given out.
+// next waits for a number, until ctx ends. After an error nobody gets one for this request: it
+// was not written down, or, if the error is fence.ErrUnknown, it may have been.
 func (s *sequencer) next(ctx context.Context) (int64, error) {
 	answer := make(chan allotted, 1)
 	if err := s.enter(answer); err != nil {
@@ -51,11 +58,19 @@ func (s *sequencer) next(ctx context.Context) (int64, error) {
 	case a := <-answer:
 		return a.seq, a.err
 	case <-ctx.Done():
+	}
+	if s.leave(answer) {
 		return 0, context.Cause(ctx)
+	}
+	select {
+	case a := <-answer:
+		return a.seq, a.err
+	default:
+		return 0, fmt.Errorf("%w: a write is under way: %w", fence.ErrUnknown, context.Cause(ctx))
 	}
 }
 
-func (s *sequencer) enter(answer chan<- allotted) error {
+func (s *sequencer) enter(answer chan allotted) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -64,7 +79,7 @@ func (s *sequencer) enter(answer chan<- allotted) error {
 	case len(s.waiting) >= maxWaiting:
 		return errOverloaded
 	}
-	s.waiting = append(s.waiting, answer)
+	s.waiting[answer] = struct{}{}
 	select {
 	case s.arrived <- struct{}{}:
 	default:
@@ -72,12 +87,21 @@ func (s *sequencer) enter(answer chan<- allotted) error {
 	return nil
 }
 
-func (s *sequencer) take() []chan<- allotted {
+// leave reports whether no write was or will be for this request.
+func (s *sequencer) leave(answer chan allotted) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	batch := s.waiting
-	s.waiting = nil
-	return batch
+	_, waits := s.waiting[answer]
+	delete(s.waiting, answer)
+	return waits
+}
+
+func (s *sequencer) take() batch {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	taken := s.waiting
+	s.waiting = batch{}
+	return taken
 }
 
 // run serves until done is closed or a commit fails for good, as fatal
@@ -90,24 +114,26 @@ func (s *sequencer) run(done <-chan struct{}, mayWrite func() error, fatal func(
 			return nil
 		case <-s.arrived:
 		}
-		batch := s.take()
-		if len(batch) == 0 {
+		taken := s.take()
+		if len(taken) == 0 {
 			continue
 		}
 		if mayWrite() != nil {
-			fail(batch, errStopped)
+			taken.fail(errStopped)
 			return nil
 		}
-		numbers, err := s.commit(int64(len(batch)))
+		numbers, err := s.commit(int64(len(taken)))
 		if err != nil {
-			fail(batch, err)
+			taken.fail(err)
 			if fatal(err) {
 				return err
 			}
 			continue
 		}
-		for i, answer := range batch {
-			answer <- allotted{seq: numbers.First + int64(i)}
+		seq := numbers.First
+		for answer := range taken {
+			answer <- allotted{seq: seq}
+			seq++
 		}
 	}
 }
@@ -117,11 +143,11 @@ func (s *sequencer) close() {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	fail(s.take(), errStopped)
+	s.take().fail(errStopped)
 }
 
-func fail(batch []chan<- allotted, err error) {
-	for _, answer := range batch {
+func (b batch) fail(err error) {
+	for answer := range b {
 		answer <- allotted{err: err}
 	}
 }

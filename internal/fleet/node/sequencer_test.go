@@ -9,7 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"baton/fence"
 	"baton/fenced/fencedclient"
+	"baton/internal/fleet"
 )
 
 func goOn() error { return nil }
@@ -136,14 +138,58 @@ func TestEndSendsAway(t *testing.T) {
 	})
 }
 
+// Nobody waits for longer than they want to. For whom no write has begun, none
+// is made; what a write that is under way does for the others is unknown.
+func TestWaitingIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var writes []int64
+		s := newSequencer(7, func(count int64) (fencedclient.Numbers, error) {
+			time.Sleep(time.Minute)
+			writes = append(writes, count)
+			return fencedclient.Numbers{First: 1, Last: count}, nil
+		})
+		ask := func(unknown bool) {
+			began := time.Now()
+			ctx, cancel := context.WithTimeoutCause(t.Context(), 5*time.Second, errLate)
+			defer cancel()
+			seq, err := s.next(ctx)
+			if seq != 0 || !errors.Is(err, errLate) || errors.Is(err, fence.ErrUnknown) != unknown || time.Since(began) != 5*time.Second {
+				t.Errorf("after %v: %d, %v; want it unknown: %t", time.Since(began), seq, err, unknown)
+			}
+			want := fleet.CodeUnavailable
+			if unknown {
+				want = fleet.CodeUnknown
+			}
+			if r := noNumber(err); r.Code != want {
+				t.Errorf("%+v", r)
+			}
+		}
+		ask(false) // nobody writes yet
+		done := make(chan struct{})
+		var running sync.WaitGroup
+		running.Go(func() {
+			if err := s.run(done, goOn, never); err != nil {
+				t.Error(err)
+			}
+		})
+		ask(true)  // the write has begun
+		ask(false) // and lasts
+		close(done)
+		running.Wait()
+		if !slices.Equal(writes, []int64{1}) {
+			t.Errorf("writes of %v numbers", writes)
+		}
+	})
+}
+
 func TestQueueIsBounded(t *testing.T) {
 	s := newSequencer(7, nil)
 	for range maxWaiting {
-		if err := s.enter(nil); err != nil {
+		if err := s.enter(make(chan allotted)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := s.enter(nil); !errors.Is(err, errOverloaded) {
+	if err := s.enter(make(chan allotted)); !errors.Is(err, errOverloaded) {
 		t.Errorf("%v", err)
 	}
 }

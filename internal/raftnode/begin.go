@@ -1,6 +1,7 @@
 package raftnode
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -49,6 +50,8 @@ type Beginning struct {
 	Cluster map[string]string
 	Client  *Client
 	Log     *slog.Logger
+	// Word is what messages call one of them; "server" if it is empty.
+	Word string
 }
 
 // Servers waits until every other server has admitted this one. If none of them
@@ -81,6 +84,7 @@ func (b Beginning) Servers(ctx context.Context) ([]raft.Server, error) {
 // admittedBy asks one server until it answers. Silence means to wait.
 func (b Beginning) admittedBy(ctx context.Context, other string) (begun bool, err error) {
 	address := b.Cluster[other]
+	word := cmp.Or(b.Word, "server")
 	var said time.Time
 	for {
 		begun, err := b.ask(ctx, Addressee{ID: other, Address: address})
@@ -88,15 +92,15 @@ func (b Beginning) admittedBy(ctx context.Context, other string) (begun bool, er
 		case err == nil:
 			return begun, nil
 		case errors.Is(err, ErrForgotten):
-			return false, fmt.Errorf("%w: server %q knows %q with another data directory", ErrForgotten, other, b.Identity.Server)
+			return false, fmt.Errorf("%w: %s %q knows %q with another data directory", ErrForgotten, word, other, b.Identity.Server)
 		case errors.Is(err, ErrNotMeant):
-			return false, fmt.Errorf("server %q at %s: %w", other, address, err)
+			return false, fmt.Errorf("%s %q at %s: %w", word, other, address, err)
 		case ctx.Err() != nil:
-			return false, fmt.Errorf("waiting for server %q at %s: %w", other, address, ctx.Err())
+			return false, fmt.Errorf("waiting for %s %q at %s: %w", word, other, address, ctx.Err())
 		}
 		if time.Since(said) > 5*time.Second {
 			said = time.Now()
-			b.Log.Info("waiting for a server of the cluster before taking part", "server", b.Identity.Server, "waiting_for", other, "address", address)
+			b.Log.Info("waiting for another "+word+" before taking part", word, b.Identity.Server, "waiting_for", other, "address", address)
 		}
 		select {
 		case <-time.After(200 * time.Millisecond):

@@ -1,8 +1,11 @@
 package raftpeer
 
 import (
+	"bytes"
 	"context"
+	"log/slog"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -11,7 +14,8 @@ import (
 )
 
 // Two of three are a majority: with one away for many leases there is one takeover if it led, and
-// none if it did not, and whoever leads then goes on leading; also when it is back.
+// none if it did not, and whoever leads then goes on leading; also when it is back. The log has
+// a line for each peer that another one misses, not a stream of them.
 func TestOneOfThreeAway(t *testing.T) {
 	dies := func(_ *simGroup, n *simNode) (back func()) {
 		n.crash()
@@ -25,19 +29,27 @@ func TestOneOfThreeAway(t *testing.T) {
 		name  string
 		leads bool
 		away  func(*simGroup, *simNode) (back func())
+		// missed is how often the log has that a peer is away: one that is cut off misses both others.
+		missed int
 	}{
-		{"the leader dies", true, dies},
-		{"the leader is cut off", true, cutOff},
-		{"a follower dies", false, dies},
-		{"a follower is cut off", false, cutOff},
+		{"the leader dies", true, dies, 1},
+		{"the leader is cut off", true, cutOff, 3},
+		{"a follower dies", false, dies, 1},
+		{"a follower is cut off", false, cutOff, 3},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			onOneProcessor(t)
 			for seed := uint64(1); seed <= 2; seed++ {
-				c := &simGroup{t: t, rng: rand.New(rand.NewPCG(seed, 0)), rates: slightly, check: newChecker(), lease: DefaultLease(DefaultElectionTimeout)}
+				var log bytes.Buffer
+				c := &simGroup{t: t, log: slog.New(slog.NewTextHandler(&log, nil)), rng: rand.New(rand.NewPCG(seed, 0)), rates: slightly, check: newChecker(), lease: DefaultLease(DefaultElectionTimeout)}
 				synctest.Test(t, func(t *testing.T) { c.sendAway(t.Context(), seed, tt.leads, tt.away) })
 				for _, problem := range c.check.problems {
 					t.Errorf("seed %d: %s", seed, problem)
+				}
+				said := log.String()
+				missed, back := strings.Count(said, "a peer is away"), strings.Count(said, "a peer is back")
+				if missed != tt.missed || back < 1 || back > missed || strings.Contains(said, "level=ERROR") || strings.Count(said, "level=WARN") > 8 {
+					t.Errorf("seed %d: %d peers missed, want %d; %d back; the log:\n%s", seed, missed, tt.missed, back, said)
 				}
 			}
 		})

@@ -24,6 +24,7 @@ type Elector struct {
 	raft    *raft.Raft
 	peers   peers
 	traffic traffic
+	attends *attendance
 	feed    *feed.Feed
 	kicks   chan struct{}
 
@@ -87,8 +88,9 @@ func start(cfg Config, p parts) (*Elector, error) {
 		feed: feed.New(feed.Config{Store: cfg.NodeID}), kicks: make(chan struct{}, 1), changed: make(chan struct{}),
 	}
 	e.closing, e.close = context.WithCancel(context.Background())
+	e.attends = newAttendance(e.log, 3*cfg.ElectionTimeout)
 	config := cfg.raft()
-	transport := &countedTransport{transport: p.transport, traffic: &e.traffic}
+	transport := &countedTransport{transport: p.transport, traffic: &e.traffic, attends: e.attends}
 	if len(p.bootstrap) > 0 {
 		err := raft.BootstrapCluster(config, p.logs, p.stable, p.snapshots, transport, raft.Configuration{Servers: p.bootstrap})
 		if err != nil && !errors.Is(err, raft.ErrCantBootstrap) {
@@ -187,6 +189,8 @@ func (e *Elector) sight(leader bool) {
 	if leader {
 		event = e.record.event(e.cfg.Group)
 		event.Gap = true
+	} else {
+		e.log.Warn("nobody is known to lead", "err", errNoRaftLeader)
 	}
 	e.publish(0, event)
 }

@@ -73,7 +73,7 @@ func Open(ctx context.Context, cfg Config) (*Elector, error) {
 
 	p := parts{logs: logs, stable: logs, snapshots: snapshots, peers: &wire{client: client, door: door}}
 	if !begun {
-		if _, err = (raftnode.Beginning{Identity: id, Cluster: cfg.Peers, Client: client, Log: cfg.Logger}).Servers(ctx); err != nil {
+		if _, err = (raftnode.Beginning{Identity: id, Cluster: cfg.Peers, Client: client, Log: cfg.Logger, Word: "node"}).Servers(ctx); err != nil {
 			return fail(cfg.advise(err))
 		}
 		// Also if others have begun: the peers never change, so every log begins with the same entry,

@@ -42,6 +42,9 @@ func (e *Elector) watchRaft() {
 		if _, leader := e.raft.LeaderWithID(); leader != "" {
 			seen = time.Now()
 			e.sight(true)
+			if leader != e.id() {
+				e.attends.forget()
+			}
 		} else if time.Since(seen) > 3*e.cfg.ElectionTimeout {
 			e.sight(false)
 		}

@@ -1,9 +1,11 @@
 package raftpeer
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
+	"log/slog"
 	legacyrand "math/rand"
 	"math/rand/v2"
 	"runtime"
@@ -102,6 +104,7 @@ type simGroup struct {
 	over   context.Context // ends the work
 	// patient nodes lead for as long as they can.
 	patient bool
+	log     *slog.Logger   // nil: the test's own
 	ending  sync.WaitGroup // of workers and of processes that were killed
 
 	mu  sync.Mutex
@@ -222,7 +225,7 @@ func (n *simNode) start(bootstrap []raft.Server) {
 	for _, n := range c.nodes {
 		peers[n.name] = n.name + ":1"
 	}
-	cfg := Config{Group: "g", NodeID: n.name, Peers: peers, Dir: "none", Lease: c.lease, Clock: clock, Logger: testLogger(), trial: trial}.withDefaults()
+	cfg := Config{Group: "g", NodeID: n.name, Peers: peers, Dir: "none", Lease: c.lease, Clock: clock, Logger: cmp.Or(c.log, testLogger()), trial: trial}.withDefaults()
 	e, err := start(cfg, parts{
 		logs: p.Disk, stable: p.Disk, snapshots: p.Disk, bootstrap: bootstrap,
 		transport: p.Transport().(transport), peers: simPeers{p},

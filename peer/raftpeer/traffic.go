@@ -2,6 +2,7 @@ package raftpeer
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
@@ -36,23 +37,33 @@ type transport interface {
 	raft.WithPreVote
 }
 
-// countedTransport counts what is sent through it.
+// countedTransport counts what is sent through it, and notes who answers.
 type countedTransport struct {
 	transport
 	traffic *traffic
+	attends *attendance
 }
 
 func (t *countedTransport) AppendEntries(id raft.ServerID, to raft.ServerAddress, q *raft.AppendEntriesRequest, a *raft.AppendEntriesResponse) error {
 	t.traffic.appends.Add(1)
-	return t.transport.AppendEntries(id, to, q, a)
+	sent := time.Now()
+	err := t.transport.AppendEntries(id, to, q, a)
+	t.attends.heard(id, sent, err)
+	return err
 }
 
 func (t *countedTransport) RequestVote(id raft.ServerID, to raft.ServerAddress, q *raft.RequestVoteRequest, a *raft.RequestVoteResponse) error {
 	t.traffic.votes.Add(1)
-	return t.transport.RequestVote(id, to, q, a)
+	sent := time.Now()
+	err := t.transport.RequestVote(id, to, q, a)
+	t.attends.heard(id, sent, err)
+	return err
 }
 
 func (t *countedTransport) RequestPreVote(id raft.ServerID, to raft.ServerAddress, q *raft.RequestPreVoteRequest, a *raft.RequestPreVoteResponse) error {
 	t.traffic.votes.Add(1)
-	return t.transport.RequestPreVote(id, to, q, a)
+	sent := time.Now()
+	err := t.transport.RequestPreVote(id, to, q, a)
+	t.attends.heard(id, sent, err)
+	return err
 }

@@ -88,7 +88,7 @@ func TestBadInput(t *testing.T) {
 		{"wait that is no number", "GET", "/v1/groups/g/watch?wait_ms=soon", ``, 400, "INVALID_ARGUMENT", "wait_ms"},
 		{"wait that is negative", "GET", "/v1/groups/g/watch?wait_ms=-1", ``, 400, "INVALID_ARGUMENT", "wait_ms"},
 		{"no such path", "GET", "/v2/groups", ``, 404, "NOT_FOUND", ""},
-		{"the root", "GET", "/", ``, 404, "NOT_FOUND", ""},
+		{"post to the root", "POST", "/", ``, 404, "NOT_FOUND", ""},
 		{"no such action", "POST", "/v1/groups/g/abdicate", `{}`, 404, "NOT_FOUND", ""},
 		{"no such file of the dashboard", "GET", "/ui/nothing.js", ``, 404, "NOT_FOUND", ""},
 		{"no such method", "PATCH", "/v1/groups/g", `{}`, 405, "INVALID_ARGUMENT", "method"},

@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -182,5 +183,20 @@ func TestDashboardIsServed(t *testing.T) {
 		}
 	}
 	http.DefaultClient.CloseIdleConnections()
-	newRig(t, withHTTP(func(c *httpapi.Config) { c.NoUI = true })).do("GET", "/ui/", "").want(404).has("error", "NOT_FOUND")
+	without := newRig(t, withHTTP(func(c *httpapi.Config) { c.NoUI = true }))
+	for _, path := range []string{"/", "/ui/"} {
+		without.do("GET", path, "").want(404).has("error", "NOT_FOUND")
+	}
+}
+
+// A browser that is given the server's address finds the dashboard; other
+// paths that do not exist are told as JSON.
+func TestTheAddressLeadsToTheDashboard(t *testing.T) {
+	r := newRig(t)
+	w := httptest.NewRecorder()
+	r.handler.ServeHTTP(w, httptest.NewRequest("GET", r.url+"/", nil))
+	if w.Code != http.StatusFound || w.Header().Get("Location") != "/ui/" {
+		t.Errorf("%d, to %q", w.Code, w.Header().Get("Location"))
+	}
+	r.do("GET", "/index.html", "").want(404).has("error", "NOT_FOUND")
 }

@@ -106,8 +106,13 @@ func isTidy(path string) bool {
 
 // noRoute answers for paths and methods that do not exist.
 func (h *Handler) noRoute(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == "/ui" {
+	reads := r.Method == http.MethodGet || r.Method == http.MethodHead
+	switch {
+	case r.URL.Path == "/ui":
 		http.Redirect(w, r, "/ui/", http.StatusMovedPermanently)
+		return
+	case r.URL.Path == "/" && reads && h.web != nil: // what a person types into a browser
+		http.Redirect(w, r, "/ui/", http.StatusFound)
 		return
 	}
 	var allowed []string

@@ -57,6 +57,9 @@ func TestOneServerForgetsNothing(t *testing.T) {
 	if code := s.Wait(); code != 0 {
 		t.Errorf("exit code %d: %s", code, s.Errors())
 	}
+	if strings.Contains(s.Errors(), "level=WARN") {
+		t.Errorf("a server with which all is well warns: %s", s.Errors())
+	}
 }
 
 // What is wrong with a data directory is told in one line, and nothing is changed.

@@ -170,15 +170,16 @@ func TestStoreThatIsNotThereYet(t *testing.T) {
 	redis.Restart(t)
 	s := started(t, waiting)
 	run(t, "leader", "g", "--server", s.url).wants(t, 3)
-	if said := s.Errors(); strings.Count(said, "fails over to a replica") != 1 {
-		t.Errorf("it does not warn of what Redis cannot promise: %s", said)
+	if said := s.Errors(); strings.Count(said, `level=INFO msg="a Redis that fails over to a replica`) != 1 {
+		t.Errorf("it does not tell what Redis cannot promise: %s", said)
 	}
 }
 
 func TestStores(t *testing.T) {
 	t.Parallel()
 	r := run(t, "stores").wants(t, 0)
-	for _, says := range []string{"STORE", "raft", "memory", "consul", "etcd", "kubernetes", "postgres", "redis", "zookeeper", "--store redis://host:6379"} {
+	for _, says := range []string{"STORE", "raft", "memory", "consul", "etcd", "kubernetes", "postgres", "redis", "zookeeper", "--store redis://host:6379",
+		"OPENS WITHIN  how", "EXTENDS       a", "WAITING       how", "TRANSFERS     a"} {
 		if !strings.Contains(r.stdout, says) {
 			t.Errorf("baton stores does not tell of %s: %v", says, r)
 		}

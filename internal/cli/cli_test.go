@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 
@@ -120,5 +122,23 @@ func TestCheckAddress(t *testing.T) {
 	}
 	if err := checkAddress(t.Context(), "--http", ":7400", true); err != nil {
 		t.Errorf("insecure: %v", err)
+	}
+}
+
+// What every store of a kind has is told; what this one has besides is warned of.
+func TestCaveatsAreWarningsOnlyIfUnusual(t *testing.T) {
+	all, err := allStores()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range all {
+		var out bytes.Buffer
+		log := slog.New(slog.NewTextHandler(&out, nil))
+		g := baton.Guarantees{Store: s.Store, Caveats: append(slices.Clone(s.Caveats), "fsync is off")}
+		logCaveats(t.Context(), log, g)
+		said := out.String()
+		if strings.Count(said, "level=INFO") != len(s.Caveats) || strings.Count(said, "level=WARN") != 1 || !strings.Contains(said, `level=WARN msg="fsync is off"`) {
+			t.Errorf("%s: %s", s.Store, said)
+		}
 	}
 }

@@ -43,6 +43,9 @@ type serverFlags struct {
 	electionTimeout time.Duration
 }
 
+// raftFlags mean nothing to other stores.
+var raftFlags = []string{"cluster", "join", "data", "peer", "server-id", "election-timeout"}
+
 func (a *app) serverCommand() *cobra.Command {
 	var f serverFlags
 	cmd := &cobra.Command{
@@ -68,8 +71,12 @@ Without authentication it listens on loopback only, unless --insecure is given.`
 		RunE: func(c *cobra.Command, _ []string) error {
 			f.peerGiven = c.Flags().Changed("peer")
 			f.minGiven, f.maxGiven = c.Flags().Changed("default-min-ttl"), c.Flags().Changed("default-max-ttl")
-			if f.store != "raft" && (f.cluster != "" || f.join) {
-				return usagef("--cluster and --join are for --store raft")
+			if f.store != "raft" {
+				for _, flag := range raftFlags {
+					if c.Flags().Changed(flag) {
+						return usagef("--%s is for --store raft: another store has no use for it", flag)
+					}
+				}
 			}
 			return a.serve(c.Context(), f)
 		},
@@ -212,9 +219,7 @@ func (a *app) serveThrough(ctx context.Context, d *door, service *server.Service
 	if err != nil {
 		return errors.Join(err, d.close())
 	}
-	for _, caveat := range service.Guarantees().Caveats {
-		log.Warn(caveat, "store", s.Store)
-	}
+	logCaveats(ctx, log, service.Guarantees())
 
 	select {
 	case err := <-d.served:

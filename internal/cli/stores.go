@@ -110,6 +110,25 @@ func openMemory(context.Context, serverFlags, *slog.Logger) (baton.Store, error)
 	return memstore.New(memstore.Config{FirstTerm: baton.Term(time.Now().UnixMilli()) << 10})
 }
 
+// logCaveats warns of what the store's own settings cost. What holds for every store of
+// its kind is worth knowing, and no reason to be alarmed.
+func logCaveats(ctx context.Context, log *slog.Logger, g baton.Guarantees) {
+	var usual []string
+	all, _ := allStores() // without them everything is a warning
+	for _, s := range all {
+		if s.Store == g.Store {
+			usual = s.Caveats
+		}
+	}
+	for _, caveat := range g.Caveats {
+		level := slog.LevelWarn
+		if slices.Contains(usual, caveat) {
+			level = slog.LevelInfo
+		}
+		log.Log(ctx, level, caveat, "store", g.Store)
+	}
+}
+
 // storeInfo is one line of what "baton stores" prints.
 type storeInfo struct {
 	// URL is what --store is given.
@@ -156,6 +175,16 @@ server that runs may know more exactly what its own can: it says so at
 	}
 }
 
+// columns explains those of the table whose names do not.
+const columns = `
+OPENS WITHIN  how long after the end of a lease the group opens at the latest, while the store is healthy
+CLOCK         which clock judges leases
+QUORUM        a renewal is confirmed by a majority of the store's servers
+EXTENDS       a renewal may ask for more than the TTL that was granted
+WAITING       how candidates wait: in a line, where the first is called, or by looking for themselves
+TRANSFERS     a leader can be made to step down, and to hand over to a named node
+`
+
 func writeStores(w io.Writer, all []storeInfo) error {
 	var rows [][]string
 	for _, s := range all {
@@ -165,6 +194,9 @@ func writeStores(w io.Writer, all []storeInfo) error {
 		})
 	}
 	err := table(w, []string{"STORE", "TTL", "STEP", "OPENS WITHIN", "CLOCK", "QUORUM", "TERMS SURVIVE", "EXTENDS", "WAITING", "TRANSFERS"}, rows)
+	if err == nil {
+		_, err = io.WriteString(w, columns)
+	}
 	for _, s := range all {
 		if err == nil {
 			_, err = fmt.Fprintf(w, "\n%s\n  --store %s\n", s.Store, s.URL)

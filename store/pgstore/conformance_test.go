@@ -1,9 +1,11 @@
 package pgstore_test
 
 import (
+	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -28,11 +30,17 @@ func harness(url string, restart func()) storetest.Harness {
 			address := fresh(url)
 			return storetest.Backing{
 				Open: func() baton.Store {
-					s, err := pgstore.Open(t.Context(), address)
-					if err != nil {
-						t.Fatalf("open: %v", err)
+					// Many open at once, and most install a schema first: on a busy
+					// machine that may take longer than a call is given.
+					for until := time.Now().Add(patience); ; {
+						s, err := pgstore.Open(t.Context(), address)
+						switch {
+						case err == nil:
+							return s
+						case !errors.Is(err, baton.ErrUnavailable) || time.Now().After(until):
+							t.Fatalf("open: %v", err)
+						}
 					}
-					return s
 				},
 				Restart: restart,
 			}

@@ -48,6 +48,23 @@ func BenchmarkCost(b *testing.B) {
 	b.Run("Write", func(b *testing.B) {
 		fencetest.Cost(b, unfenced(pgx.ReadCommitted), fenced(sql.LevelReadCommitted))
 	})
+	b.Run("WriteOfFive", func(b *testing.B) {
+		five := func(ctx context.Context, tx pgfence.Tx) error {
+			for range 5 {
+				if err := insert(ctx, tx); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		fencetest.Cost(b,
+			func(ctx context.Context, _ int) error {
+				return pgx.BeginTxFunc(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error { return five(ctx, tx) })
+			},
+			func(ctx context.Context, _ int) error {
+				return ledgers[sql.LevelReadCommitted].Write(ctx, "log", claim, five)
+			})
+	})
 	b.Run("Serializable", func(b *testing.B) {
 		fencetest.Cost(b, unfenced(pgx.Serializable), fenced(sql.LevelSerializable))
 	})

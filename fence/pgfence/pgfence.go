@@ -262,10 +262,10 @@ func (l *Ledger) SendBatch(ctx context.Context, resource string, c fence.Claim, 
 		enqueue(whole, b)
 		return conn.SendBatch(ctx, whole).Close()
 	}
-	settled := false
+	k, settled := check{ctx, l.cfg, args, c}, false
 	if l.cfg.quick(c) {
 		whole := new(pgx.Batch)
-		if _, err := (check{l.cfg, args, c}).queue(ctx, conn.Conn(), whole); err != nil {
+		if _, err := k.queue(ctx, conn.Conn(), whole); err != nil {
 			return aborted("write", resource, c, err)
 		}
 		// A division by zero after this is the batch's own.
@@ -274,6 +274,9 @@ func (l *Ledger) SendBatch(ctx context.Context, resource string, c fence.Claim, 
 		settled = settled || !unsettled(err)
 	}
 	if !settled {
+		if args, err = k.now(); err != nil {
+			return aborted("write", resource, c, err)
+		}
 		whole := new(pgx.Batch)
 		whole.Queue(admitSQL, args...)
 		err = send(whole)

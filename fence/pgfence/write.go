@@ -42,7 +42,7 @@ func (l *Ledger) Write(ctx context.Context, resource string, c fence.Claim, effe
 	}
 	defer conn.Release()
 	defer rollback(conn) // also if effect panics
-	tx := &transaction{conn: conn.Conn(), begin: l.begin, check: check{l.cfg, args, c}}
+	tx := &transaction{conn: conn.Conn(), begin: l.begin, check: check{ctx, l.cfg, args, c}}
 	err = effect(ctx, tx)
 	if err == nil {
 		err = tx.open(ctx) // one that wrote nothing is judged, too
@@ -78,9 +78,20 @@ func rollback(conn *pgxpool.Conn) {
 
 // check is what the server is asked before anything of a write.
 type check struct {
+	ctx   context.Context // of the write, which has the leadership
 	cfg   Config
-	args  []any // of baton_fence_admit
+	args  []any // of baton_fence_admit, when the write began
 	claim fence.Claim
+}
+
+// now is the arguments with what is left of the leadership when they are sent:
+// until then the write may have waited for a connection, or thought.
+func (k check) now() ([]any, error) {
+	left, err := k.cfg.left(k.ctx)
+	if err != nil {
+		return nil, err
+	}
+	return append(k.args[:5:5], left), nil
 }
 
 const (
@@ -106,9 +117,13 @@ func (k check) queue(ctx context.Context, conn *pgx.Conn, b *pgx.Batch) (int, er
 	if err != nil {
 		return 0, err
 	}
-	left := k.args[5].(int64)
-	b.Queue(enterSQL, k.args[0], own.idle.orShorter(left), own.statement.orShorter(left))
-	b.Queue(insistSQL, k.args[:4]...)
+	args, err := k.now()
+	if err != nil {
+		return 0, err
+	}
+	left := args[5].(int64)
+	b.Queue(enterSQL, args[0], own.idle.orShorter(left), own.statement.orShorter(left))
+	b.Queue(insistSQL, args[:4]...)
 	return 2, nil
 }
 
@@ -167,10 +182,15 @@ func (t *transaction) open(ctx context.Context) error {
 	if t.begun || t.failed != nil {
 		return t.failed
 	}
+	args, err := t.check.now()
+	if err != nil {
+		t.failed = err
+		return err
+	}
 	t.begun = true
 	b := new(pgx.Batch)
 	b.Queue(t.begin)
-	b.Queue(admitSQL, t.check.args...)
+	b.Queue(admitSQL, args...)
 	t.failed = t.conn.SendBatch(ctx, b).Close()
 	return t.failed
 }

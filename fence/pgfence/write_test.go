@@ -5,11 +5,14 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"baton"
 	"baton/fence"
 	"baton/fence/pgfence"
 )
@@ -197,5 +200,58 @@ func TestShorterTimeoutsStay(t *testing.T) {
 		if err != nil || statement != "3s" || idle != "10s" {
 			t.Errorf("timeouts are %s and %s (%v), want 3s, as it was, and 10s", statement, idle, err)
 		}
+	}
+}
+
+// movedClock is a clock that the test puts forward.
+type movedClock struct {
+	baton.Clock
+	ahead atomic.Int64
+}
+
+func (c *movedClock) Now() time.Duration { return c.Clock.Now() + time.Duration(c.ahead.Load()) }
+
+// TestTimeoutsCountFromTheSending: what is left of the leadership is what is
+// left when the first statement goes, not when the effect began to think.
+func TestTimeoutsCountFromTheSending(t *testing.T) {
+	pool := openFast(t)
+	ledger := newLedger(t, pool, pgfence.Config{})
+	mustAdopt(t, ledger, "log", token(5, "a"))
+	c := fence.Unordered(token(5, "a"))
+	for name, first := range map[string]func(ctx context.Context, tx pgfence.Tx) error{
+		"along": func(ctx context.Context, tx pgfence.Tx) error {
+			_, err := tx.Exec(ctx, insertSQL, row("log", c, "late")...)
+			return err
+		},
+		"by itself": func(ctx context.Context, tx pgfence.Tx) error {
+			_, err := tx.Exec(ctx, "select 1")
+			return err
+		},
+	} {
+		for _, thinks := range []time.Duration{15 * time.Second, 25 * time.Second} {
+			clock := &movedClock{Clock: baton.SystemClock()}
+			l, tenure := baton.NewLeadership(baton.LeadershipConfig{Token: c.Token(), Clock: clock, Until: clock.Now() + 20*time.Second})
+			var timeout string
+			err := ledger.Write(l.Context(), "log", c, func(ctx context.Context, tx pgfence.Tx) error {
+				clock.ahead.Store(int64(thinks))
+				if err := first(context.WithoutCancel(ctx), tx); err != nil {
+					return err
+				}
+				return tx.QueryRow(ctx, "select current_setting('statement_timeout')").Scan(&timeout)
+			})
+			d, _ := time.ParseDuration(timeout)
+			var aborted *fence.AbortedError
+			switch {
+			case thinks < 20*time.Second && (err != nil || d <= 0 || d > 5*time.Second):
+				t.Errorf("%s: after %v of 20s the timeout is %q (%v), want what is left", name, thinks, timeout, err)
+			case thinks > 20*time.Second && !errors.As(err, &aborted):
+				t.Errorf("%s: after %v of 20s the write ended with %v, want it aborted", name, thinks, err)
+			}
+			tenure.End(baton.ErrResigned)
+		}
+	}
+	log, err := readLog(t.Context(), pool, "log")
+	if err != nil || len(log) != 1 {
+		t.Errorf("the log holds %v (%v), want the one row that was in time", log, err)
 	}
 }

@@ -106,7 +106,7 @@ func churnAcross(results []Result) (*plot.Plot, string, string) {
 		if len(r.Arms) == 0 || len(r.Arms[0].Elections) == 0 {
 			continue
 		}
-		took := latencies(r.Arms[0].Elections)
+		took := Latencies(r.Arms[0].Elections)
 		slices.SortFunc(took, cmp.Compare[float64])
 		line := plotter.XYs{{X: max(1, took[0]), Y: 0}}
 		for i, ms := range took {

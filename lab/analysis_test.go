@@ -80,6 +80,7 @@ func TestMoreChecksCanFail(t *testing.T) {
 func TestElectionCountsFromTheOpening(t *testing.T) {
 	lease := fleet.Event{At: 60 * ms, Node: "n1", Type: fleet.Called, Reason: "renew", Term: 1, SentAt: 55 * ms, Remaining: 95 * ms}
 	call := fleet.Event{At: 190 * ms, Node: "n2", Type: fleet.Called, Reason: "acquire", SentAt: 160 * ms}
+	early := fleet.Event{At: 125 * ms, Node: "n2", Type: fleet.Called, Reason: "acquire", SentAt: 120 * ms}
 	for _, tt := range []struct {
 		name   string
 		record *Record
@@ -89,8 +90,10 @@ func TestElectionCountsFromTheOpening(t *testing.T) {
 		{"trusted deadline", goodRecord(), []fleet.Event{{At: 90 * ms, Node: "n1", Type: fleet.WriteAccepted, Term: 1, Remaining: 70 * ms}},
 			Election{Opened: "deadline", At: 160 * ms, LatencyMS: 40}},
 		{"fault", goodRecord(), nil, Election{Opened: "fault", At: 100 * ms, LatencyMS: 100}},
-		{"deadline", goodRecord(), []fleet.Event{lease, call}, Election{Opened: "deadline", At: 150 * ms, LatencyMS: 50, Calls: 1}},
-		{"release", handedOver(), []fleet.Event{lease, call}, Election{Opened: "release", At: 121 * ms, LatencyMS: 79, Calls: 2}},
+		{"deadline", goodRecord(), []fleet.Event{lease, call}, Election{Opened: "deadline", At: 150 * ms, LatencyMS: 50, CampaignMS: 40, Calls: 1}},
+		{"asked before and again", goodRecord(), []fleet.Event{lease, early, call}, Election{Opened: "deadline", At: 150 * ms, LatencyMS: 50, CampaignMS: 40, Calls: 2}},
+		{"asked before only", goodRecord(), []fleet.Event{lease, early}, Election{Opened: "deadline", At: 150 * ms, LatencyMS: 50, CampaignMS: 80, Calls: 1}},
+		{"release", handedOver(), []fleet.Event{lease, call}, Election{Opened: "release", At: 121 * ms, LatencyMS: 79, CampaignMS: 40, Calls: 2}},
 	} {
 		tt.record.Events = append(tt.record.Events, tt.more...)
 		slices.SortStableFunc(tt.record.Events, func(a, b fleet.Event) int { return int(a.At - b.At) })

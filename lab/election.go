@@ -19,8 +19,12 @@ type Election struct {
 	// struck, where there is no lease.
 	Opened string `json:"opened"`
 	At     int64  `json:"opened_ns"`
-	// LatencyMS is from then to when the winner knew.
+	// LatencyMS is from then to when the winner knew: what the backend takes to
+	// notice is in it.
 	LatencyMS float64 `json:"latency_ms"`
+	// CampaignMS is from when the winner first asked for the open group to when it
+	// knew; 0 where nodes ask no backend.
+	CampaignMS float64 `json:"campaign_ms,omitempty"`
 	// Calls is how often nodes asked their backend for anything but renewals, from
 	// the fault or the release until a second after the election; those of a node
 	// that was started again among them.
@@ -59,6 +63,9 @@ func (r *Record) Elections() []Election {
 			continue // nobody knows since when
 		}
 		e.LatencyMS = millis(now.At - e.At)
+		if asked, ok := r.campaignOf(now, e.At); ok {
+			e.CampaignMS = millis(now.At - asked)
+		}
 		since := e.At
 		if struck {
 			since = min(since, fault.Began)
@@ -87,6 +94,21 @@ func (r *Record) releaseOf(term baton.Term) int64 {
 		}
 	}
 	return 0
+}
+
+// campaignOf is when the winner of an election first asked for a group that was
+// open since then. One that is let in without having asked since is counted from
+// when it did ask.
+func (r *Record) campaignOf(won fleet.Event, open int64) (asked int64, ok bool) {
+	for _, e := range r.Events {
+		if e.Type != fleet.Called || e.Reason != "acquire" || e.Node != won.Node || e.SentAt > won.At {
+			continue
+		}
+		if asked, ok = e.SentAt, true; asked >= open {
+			break
+		}
+	}
+	return asked, ok
 }
 
 // calls counts what was asked of the backend from one moment to another, beside renewals.
@@ -133,11 +155,27 @@ func Percentile(all []float64, percent float64) float64 {
 	return sorted[max(0, at)]
 }
 
-// latencies are those of all elections.
-func latencies(all []Election) []float64 {
-	var ms []float64
-	for _, e := range all {
-		ms = append(ms, e.LatencyMS)
+// Took is how long the winner campaigned, in milliseconds; where nobody knows
+// when it began to, since when the group was open.
+func (e Election) Took() float64 {
+	if e.CampaignMS > 0 {
+		return e.CampaignMS
 	}
-	return ms
+	return e.LatencyMS
+}
+
+// Campaigns are how long the winners took, Latencies since when the groups were open.
+func Campaigns(all []Election) []float64 { return each(all, Election.Took) }
+
+// Latencies are those of all elections.
+func Latencies(all []Election) []float64 {
+	return each(all, func(e Election) float64 { return e.LatencyMS })
+}
+
+func each(all []Election, ms func(Election) float64) []float64 {
+	var list []float64
+	for _, e := range all {
+		list = append(list, ms(e))
+	}
+	return list
 }

@@ -177,16 +177,17 @@ func electionRow(r Result) (ShownRow, bool) {
 		return ShownRow{}, false
 	}
 	a := r.Arms[0]
-	took := latencies(a.Elections)
+	took, open := Campaigns(a.Elections), Latencies(a.Elections)
 	p99 := Percentile(took, 99)
 	least, longest, turns := math.MaxInt, 0, 0
 	for node, n := range a.Led {
 		least, longest, turns = min(least, n), max(longest, a.Drought[node]), turns+n
 	}
 	row := ShownRow{
-		What: "election latency under churn, " + r.Backend, Target: "p99 < 500 ms, no node starved",
-		Measured: fmt.Sprintf("p99 %.0f ms (p50 %.0f) of %d, from the %s; nodes led %d times at least, longest wait %d elections", p99, Percentile(took, 50), len(took), a.Elections[0].Opened, least, longest),
-		Met:      met(p99 < 500 && least > 0),
+		What: "election latency under churn, " + r.Backend, Target: "p99 < 500 ms from campaign to won, no node starved",
+		Measured: fmt.Sprintf("p99 %.0f ms (p50 %.0f) of %d campaigns; since the %s p99 %.0f ms (p50 %.0f); nodes led %d times at least, longest wait %d elections",
+			p99, Percentile(took, 50), len(took), a.Elections[0].Opened, Percentile(open, 99), Percentile(open, 50), least, longest),
+		Met: met(p99 < 500 && least > 0),
 	}
 	if turns < 4*len(a.Led) && p99 < 500 {
 		row.Met = "too few elections to tell whether one starves"

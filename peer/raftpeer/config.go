@@ -36,8 +36,8 @@ type Config struct {
 	// ElectionTimeout is how long raft's leader may be silent before the
 	// others elect a new one. Default 200ms.
 	ElectionTimeout time.Duration
-	// Lease is how long a successor waits for a leader that did not say that it has
-	// stopped. Default twice ElectionTimeout.
+	// Lease is how long after its last confirmation a leader that did not say that it has
+	// stopped is followed by another. Default twice ElectionTimeout.
 	Lease time.Duration
 	// RenewEvery is the time between two confirmations. Default Lease/4.
 	RenewEvery time.Duration

@@ -46,6 +46,9 @@ type Elector struct {
 	last        *baton.Leadership // the current one, or the one before
 	mine        []string          // the instances that began here, or may have
 	next        succession        // whom the last leader here wants to be followed by
+	// vouched is when this peer last said, for whichever raft leader, that it was in that one's raft
+	// term: of what an earlier process of its said, it only knows that it was before its own start.
+	vouched time.Duration
 }
 
 var _ baton.Elector = (*Elector)(nil)
@@ -70,15 +73,25 @@ type parts struct {
 // peers is how nodes talk to each other, beside raft.
 type peers interface {
 	// state asks a peer how it is. The answer is to this very question.
-	state(ctx context.Context, to raft.Server) (peerState, error)
+	state(ctx context.Context, to raft.Server, q question) (peerState, error)
 	// end has raft's leader commit the end of a leadership.
 	end(ctx context.Context, to raft.Server, c command) error
+}
+
+// question is what a peer is asked for.
+type question struct {
+	// VouchFor is the raft term of a leader that will trust itself for a lease if enough
+	// peers are in it; 0 if nothing of that kind depends on the answer.
+	VouchFor uint64 `json:"vouch_for,omitempty"`
 }
 
 // peerState is what a peer says of itself.
 type peerState struct {
 	RaftTerm    uint64 `json:"raft_term"`
 	Campaigning bool   `json:"campaigning"`
+	// Vouched is how long ago it last vouched for a raft leader, on its own clock, and at least how
+	// long ago an earlier process of its did.
+	Vouched time.Duration `json:"vouched_ns"`
 }
 
 // start makes a peer of its parts. It owns none of them.
@@ -86,6 +99,7 @@ func start(cfg Config, p parts) (*Elector, error) {
 	e := &Elector{
 		cfg: cfg, clock: cfg.Clock, log: cfg.Logger.With("group", cfg.Group, "node", cfg.NodeID), peers: p.peers,
 		feed: feed.New(feed.Config{Store: cfg.NodeID}), kicks: make(chan struct{}, 1), changed: make(chan struct{}),
+		vouched: cfg.trial.startedAt(cfg.Clock.Now()),
 	}
 	e.closing, e.close = context.WithCancel(context.Background())
 	e.attends = newAttendance(e.log, 3*cfg.ElectionTimeout)
@@ -255,11 +269,20 @@ func (e *Elector) stop() error {
 	return errors.Join(errs...)
 }
 
-// describe is what this peer tells others.
-func (e *Elector) describe() peerState {
+// answer is what this peer tells others.
+//
+// The raft term is read and the vouching noted under one lock: the term only rises, so whoever is
+// told of a later one is told of everything that was vouched for in this one.
+func (e *Elector) answer(q question) peerState {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return peerState{RaftTerm: e.raft.CurrentTerm(), Campaigning: e.candidate != nil && !e.closed}
+	s := peerState{RaftTerm: e.raft.CurrentTerm(), Campaigning: e.candidate != nil && !e.closed}
+	now := e.clock.Now()
+	if q.VouchFor != 0 && q.VouchFor == s.RaftTerm {
+		e.vouched = now
+	}
+	s.Vouched = now - e.vouched
+	return s
 }
 
 func (e *Elector) id() raft.ServerID { return raft.ServerID(e.cfg.NodeID) }

@@ -29,8 +29,6 @@ func (r *reign) lead(c *candidate) {
 	e := r.e
 	instance := e.cfg.NewInstanceID()
 	e.remember(instance)
-	// The entry is made after this moment and accepted by a majority in this reign's
-	// raft term: its commit confirms like any other round.
 	sent := e.clock.Now()
 	rec, err := r.commit(command{Op: opBegin, Node: e.cfg.NodeID, Instance: instance, Metadata: e.cfg.Metadata, Lease: e.cfg.Lease, StampMS: stamp()})
 	e.cfg.trial.holdUp()
@@ -38,6 +36,13 @@ func (r *reign) lead(c *candidate) {
 		e.log.Debug("could not begin to lead", "raft_term", r.term, "err", err)
 		r.pause()
 		return
+	}
+	// That a majority accepted the entry would confirm as well, but nobody remembers when it did.
+	if !e.cfg.trial.trustsBegin() {
+		if sent, err = r.firstRound(c); err != nil {
+			r.conclude(rec, baton.Resigned) // nothing was begun
+			return
+		}
 	}
 	h := r.hold(c, rec, e.trusted(sent))
 	select {
@@ -51,6 +56,18 @@ func (r *reign) lead(c *candidate) {
 	}
 	h.keep(sent)
 	r.passed, r.over = true, e.clock.Now()
+}
+
+// firstRound confirms a leadership before its candidate hears of it, and returns the moment before
+// the questions were sent. It gives up with the reign, or with the candidate.
+func (r *reign) firstRound(c *candidate) (sent time.Duration, err error) {
+	for {
+		sent = r.e.clock.Now()
+		if err = r.confirm(); err == nil || r.life.Err() != nil || c.ctx.Err() != nil {
+			return sent, err
+		}
+		r.pause()
+	}
 }
 
 // trusted is the moment up to which a confirmation that was asked for then can be trusted.
@@ -163,7 +180,7 @@ func (h *holding) transfer(ctx context.Context, node string) error {
 	if i < 0 {
 		return &baton.ConflictError{Reason: baton.ConflictNotInLine, Message: fmt.Sprintf("node %q is not another peer of group %q", node, e.cfg.Group)}
 	}
-	s, err := e.ask(ctx, others[i])
+	s, err := e.ask(ctx, others[i], question{})
 	if err != nil {
 		return &baton.UnavailableError{Op: "transfer", Err: fmt.Errorf("ask %s: %w", node, err)}
 	}

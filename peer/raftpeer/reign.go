@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -23,8 +21,10 @@ type reign struct {
 	end   context.CancelFunc
 	owned sync.WaitGroup
 
-	// barrier is when it was known that the first entry of the reign is committed.
-	barrier time.Duration
+	// since is when an earlier raft leader was confirmed last, or later: when it was known that
+	// the first entry of the reign is committed, or as peers recall.
+	since    time.Duration
+	recalled bool // a majority has been asked
 	// passed: a leadership has ended here in this reign, at over, so that others go first.
 	passed bool
 	over   time.Duration
@@ -113,7 +113,7 @@ func (r *reign) run() {
 		return
 	}
 	e.cfg.trial.holdUp()
-	r.barrier = e.clock.Now()
+	r.since = e.clock.Now()
 	e.log.Debug("raft's leader", "raft_term", r.term)
 	for r.life.Err() == nil {
 		rec, c, changed := e.standing()
@@ -153,16 +153,22 @@ func (r *reign) wait(changed <-chan struct{}, d time.Duration) {
 	}
 }
 
-// settle ends a leadership of an earlier raft leader: when its lease, counted from the barrier, is
-// over; or at once if it was this very process's, which would not campaign if it were not over.
+// settle ends a leadership of an earlier raft leader: when its lease, counted from its last
+// confirmation, is over; or at once if it was this very process's, which would not campaign if it were not over.
 func (r *reign) settle(rec record, c *candidate, changed <-chan struct{}) {
 	e := r.e
 	if c != nil && e.isMine(rec.Instance) {
 		r.reclaim(rec, c, changed)
 		return
 	}
-	left := r.barrier + rec.Lease - e.clock.Now()
+	if !r.recalled {
+		r.recall()
+	}
+	left := r.since + rec.Lease - e.clock.Now()
 	if left > 0 && !e.cfg.trial.startsAtOnce() {
+		if !r.recalled {
+			left = min(left, e.cfg.ElectionTimeout/20)
+		}
 		r.wait(changed, left)
 		return
 	}
@@ -233,7 +239,7 @@ func (r *reign) handOn(rec record) bool {
 	}
 	r.e.order(others, r.e.successorOf(rec))
 	for _, other := range others {
-		if s, err := r.e.ask(r.life, other); err != nil || !s.Campaigning {
+		if s, err := r.e.ask(r.life, other, question{}); err != nil || !s.Campaigning {
 			continue
 		}
 		r.e.traffic.transfers.Add(1)
@@ -274,64 +280,6 @@ func (e *Elector) order(others []raft.Server, preferred string) {
 	slices.SortFunc(others, func(a, b raft.Server) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.ID, b.ID))
 	})
-}
-
-// ask asks a peer how it is.
-func (e *Elector) ask(ctx context.Context, to raft.Server) (peerState, error) {
-	ctx, cancel := context.WithTimeout(ctx, e.cfg.ElectionTimeout)
-	defer cancel()
-	e.traffic.questions.Add(1)
-	return e.peers.state(ctx, to)
-}
-
-// confirm returns nil if after this call began there was a moment at which no
-// successor of this reign had been elected: a majority of all peers was in its raft term. The
-// reign's own state is looked at last.
-func (r *reign) confirm() error {
-	e := r.e
-	if instead := e.cfg.trial.confirmation(e.raft); instead != nil {
-		return instead()
-	}
-	others, err := e.others()
-	if err != nil {
-		return err
-	}
-	need := (len(others) + 1) / 2 // beside itself
-	type answer struct {
-		from  raft.ServerID
-		state peerState
-		err   error
-	}
-	answers := make(chan answer, len(others))
-	for _, other := range others {
-		r.owned.Go(func() {
-			s, err := e.ask(r.life, other)
-			answers <- answer{other.ID, s, err}
-		})
-	}
-	var failures []error
-	for range others {
-		if need <= 0 {
-			break
-		}
-		switch a := <-answers; {
-		case a.err != nil:
-			failures = append(failures, fmt.Errorf("peer %s: %w", a.from, a.err))
-		case a.state.RaftTerm > r.term:
-			return errDeposed
-		case a.state.RaftTerm < r.term:
-			failures = append(failures, fmt.Errorf("peer %s is still in raft term %d", a.from, a.state.RaftTerm))
-		default:
-			need--
-		}
-	}
-	switch {
-	case need > 0:
-		return fmt.Errorf("no majority of the peers answered: %w", errors.Join(failures...))
-	case !e.leads(r.term):
-		return errDeposed
-	}
-	return nil
 }
 
 // stamp is the wall clock, for people.

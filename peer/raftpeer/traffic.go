@@ -14,7 +14,7 @@ type Traffic struct {
 	// Votes asked for, those before a vote among them; Transfers of raft's leadership.
 	Votes     uint64
 	Transfers uint64
-	// Questions are those of confirmations, and whether another peer campaigns.
+	// Questions are those of confirmations, when there was one last, and whether another peer campaigns.
 	Questions uint64
 	// Appends are heartbeats and entries.
 	Appends uint64

@@ -32,6 +32,10 @@ type flaws struct {
 	fromReceipt    bool // trust counts from when the answers came
 	verifiesLeader bool // raft.VerifyLeader in place of the own round
 	believesCh     bool // LeaderCh in place of the own round
+	trustsBegin    bool // the commit of a begin is the first round
+	forgets        bool // a new process takes it that the one before has not vouched for long
+	recallsAlone   bool // a new raft leader asks nobody when they vouched
+	ownUnnoted     bool // a leader that counts itself does not note that it vouched
 }
 
 func (t *trial) holdUp() {
@@ -67,6 +71,17 @@ func (t *trial) leaderCh(leader bool) {
 
 func (t *trial) startsAtOnce() bool  { return t != nil && t.flaws.noWait }
 func (t *trial) trustsReceipt() bool { return t != nil && t.flaws.fromReceipt }
+func (t *trial) trustsBegin() bool   { return t != nil && t.flaws.trustsBegin }
+func (t *trial) asksNobody() bool    { return t != nil && t.flaws.recallsAlone }
+func (t *trial) forgetsItself() bool { return t != nil && t.flaws.ownUnnoted }
+
+// startedAt is when a process began, as far as it remembers.
+func (t *trial) startedAt(now time.Duration) time.Duration {
+	if t != nil && t.flaws.forgets {
+		return now - time.Hour
+	}
+	return now
+}
 
 // confirmation is what a broken peer does in place of a round; nil for the others.
 func (t *trial) confirmation(r *raft.Raft) func() error {

@@ -74,12 +74,21 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case e == nil:
 		http.Error(w, "starting", http.StatusServiceUnavailable)
 	case r.URL.Path == statePath:
-		_ = json.NewEncoder(w).Encode(e.describe()) // lost with the connection: no answer
+		e.serveState(w, r)
 	case r.URL.Path == endPath:
 		e.serveEnd(w, r)
 	default:
 		http.NotFound(w, r)
 	}
+}
+
+func (e *Elector) serveState(w http.ResponseWriter, r *http.Request) {
+	var q question
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 4<<10)).Decode(&q); err != nil {
+		http.Error(w, "malformed", http.StatusBadRequest)
+		return
+	}
+	_ = json.NewEncoder(w).Encode(e.answer(q)) // lost with the connection: no answer
 }
 
 // endAnswer is that of raft's leader. Anything else than an end that took effect,
@@ -109,8 +118,8 @@ type wire struct {
 	door   *door
 }
 
-func (w *wire) state(ctx context.Context, to raft.Server) (s peerState, err error) {
-	body, err := w.client.Post(ctx, w.door.to(string(to.ID), string(to.Address)), statePath, nil)
+func (w *wire) state(ctx context.Context, to raft.Server, q question) (s peerState, err error) {
+	body, err := w.client.Ask(ctx, w.door.to(string(to.ID), string(to.Address)), statePath, q)
 	if err != nil {
 		return peerState{}, err
 	}

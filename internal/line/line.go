@@ -176,6 +176,20 @@ func (l *Line) Open(group, successor string, wait time.Duration) {
 	q.arm(now)
 }
 
+// Shut takes Open back: the vacancy that was about to be does not come. Whoever
+// was called keeps its place.
+func (l *Line) Shut(group string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.groups[group]
+	if q == nil {
+		return
+	}
+	now := q.settle()
+	q.close()
+	q.arm(now)
+}
+
 // Granted says that the group is held, by c. Its place is given up, an Await
 // of its own returns nil, since its Acquire will succeed, and a turn that was
 // someone else's is taken back: that one keeps its place.

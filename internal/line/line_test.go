@@ -45,6 +45,14 @@ func (s *store) vacate(successor string, wait time.Duration) {
 	s.Open(group, successor, wait)
 }
 
+// shut says that whoever was about to go stays.
+func (s *store) shut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.holder = "z"
+	s.Shut(group)
+}
+
 func (s *store) grant(node string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -117,6 +117,8 @@ func (m *model) granted(node string) {
 	}
 }
 
+func (m *model) shut() { m.vacant, m.turn, m.successor = false, nil, "" }
+
 func (m *model) tick() {
 	m.now += tick
 	if m.turn != nil && m.turnUntil <= m.now {
@@ -157,7 +159,7 @@ type step struct {
 
 var steps = rapid.Custom(func(t *rapid.T) step {
 	return step{
-		Do:    rapid.SampledFrom([]string{"await", "await", "await", "cancel", "open", "transfer", "transfer or wait", "grant", "time", "time"}).Draw(t, "do"),
+		Do:    rapid.SampledFrom([]string{"await", "await", "await", "cancel", "open", "transfer", "transfer or wait", "shut", "grant", "time", "time"}).Draw(t, "do"),
 		Node:  rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(t, "node"),
 		Ticks: rapid.SampledFrom([]int{1, 1, 3, 5, 9, 10, 11, 49, 50, 60}).Draw(t, "ticks"),
 	}
@@ -231,6 +233,9 @@ func follow(t *testing.T, vacant bool, script []step) error {
 		case "transfer or wait":
 			s.vacate(st.Node, SuccessorKept)
 			m.open(st.Node, SuccessorKept)
+		case "shut":
+			s.shut()
+			m.shut()
 		case "grant":
 			s.grant(st.Node)
 			m.granted(st.Node)

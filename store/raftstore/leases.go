@@ -222,6 +222,7 @@ func (r *reign) acquireOnce(ctx context.Context, group string, c baton.Candidate
 	const op = "acquire"
 	me := baton.LeaseID{Group: group, NodeID: c.NodeID, InstanceID: c.InstanceID}
 	var mine baton.LeaseID
+	var before <-chan struct{} // the fate of the end that goes before in the log
 	refused := false
 	var came time.Duration
 	err := r.under(op, func(now time.Duration) error {
@@ -231,7 +232,11 @@ func (r *reign) acquireOnce(ctx context.Context, group string, c baton.Candidate
 		came = now
 		lease := r.s.record.Get(group)
 		if fate, ok := r.endings[group]; ok {
-			return &errEnding{fate}
+			if lease.HeldBy(c) || !r.hasTurn(group, c) {
+				return &errEnding{fate}
+			}
+			before, r.asked[me] = fate, now
+			return nil
 		}
 		if lease.HeldBy(c) {
 			mine = lease.ID()
@@ -258,6 +263,9 @@ func (r *reign) acquireOnce(ctx context.Context, group string, c baton.Candidate
 		}
 	})
 	switch {
+	case before != nil && errors.Is(result.Err, baton.ErrHeld):
+		// It was faster.
+		return baton.Lease{}, &errEnding{before}
 	case result.Err != nil:
 		return baton.Lease{}, r.filled(result.Err)
 	case !result.Granted:
@@ -305,14 +313,23 @@ func (r *reign) refusal(group string, c baton.Candidate) error {
 	if err := r.s.record.Refusal(group, c); err != nil {
 		return err
 	}
-	turn, left, kept := r.line.TurnOf(group)
-	if !kept || turn.NodeID == c.NodeID && (turn.InstanceID == c.InstanceID || turn.InstanceID == "") {
-		return nil
-	}
-	if lease := r.s.record.Get(group); !lease.Held() {
+	lease := r.s.record.Get(group)
+	if turn, left, kept := r.line.TurnOf(group); kept && !lease.Held() && !turnFor(turn, c) {
 		return &baton.HeldError{Lease: lease, RetryAfter: left}
 	}
 	return nil
+}
+
+// hasTurn reports whether it is c's turn. Called under s.mu.
+func (r *reign) hasTurn(group string, c baton.Candidate) bool {
+	turn, _, kept := r.line.TurnOf(group)
+	return kept && turnFor(turn, c)
+}
+
+// turnFor reports whether a turn lets c in: one that is kept for a node that has
+// not come yet names no instance.
+func turnFor(turn, c baton.Candidate) bool {
+	return turn.NodeID == c.NodeID && (turn.InstanceID == c.InstanceID || turn.InstanceID == "")
 }
 
 func (r *reign) release(ctx context.Context, id baton.LeaseID) error {
@@ -338,6 +355,9 @@ func (r *reign) finish(ctx context.Context, op string, c leasefsm.Command, find 
 			return err
 		}
 		settle = r.closed(group, term)
+		if _, ok := c.(leasefsm.Release); ok {
+			r.foretell(group)
+		}
 		return nil
 	})
 	switch {

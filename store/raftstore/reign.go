@@ -205,12 +205,22 @@ func (r *reign) fate(group string, term baton.Term) func(err error) {
 		if err == nil {
 			return
 		}
+		r.line.Shut(group)
 		if baton.IsAnswer(err) || neverAppended(err) {
 			r.deadlines.Reopen(group, term)
 			r.setAlarm(r.s.clock.Now())
 		}
 		// Otherwise the entry may still be committed, by a later leader. It
 		// stays closed for as long as this reign lasts.
+	}
+}
+
+// foretell calls the next in line while the end of a leadership is still being
+// committed, so that its Acquire is on its way meanwhile: one that comes too early
+// waits for the commit. A successor that is named is not known before that. Called under s.mu.
+func (r *reign) foretell(group string) {
+	if r.s.record.Get(group).Ending == nil {
+		r.line.Open(group, "", 0)
 	}
 }
 

@@ -1,12 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -21,29 +23,42 @@ type cluster struct {
 	t       *testing.T
 	dir     string
 	ids     []string
-	peer    map[string]string
+	peer    map[string]string // where the others reach each
 	http    map[string]string
 	extra   []string
 	env     []string
 	servers map[string]serverProcess // the latest process of each
+
+	// For clusters out of the ordinary.
+	program string              // what to run; empty: program()
+	own     map[string][]string // arguments of one server
+	wires   *wires              // what is between the servers; nil: nothing
 }
 
 // newCluster starts three servers with these arguments, and waits until they serve.
 func newCluster(t *testing.T, extra ...string) *cluster {
 	t.Helper()
-	return newClusterEnv(t, nil, extra...)
+	c := planCluster(t, extra...)
+	c.begin()
+	return c
 }
 
-func newClusterEnv(t *testing.T, env []string, extra ...string) *cluster {
+// planCluster has it ready to begin.
+func planCluster(t *testing.T, extra ...string) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dir: t.TempDir(), ids: []string{"s1", "s2", "s3"}, extra: extra, env: env,
-		peer: map[string]string{}, http: map[string]string{}, servers: map[string]serverProcess{}}
+	c := &cluster{t: t, dir: t.TempDir(), ids: []string{"s1", "s2", "s3"}, extra: extra,
+		peer: map[string]string{}, http: map[string]string{}, servers: map[string]serverProcess{}, own: map[string][]string{}}
 	for _, id := range c.ids {
 		c.peer[id], c.http[id] = freeAddress(t), freeAddress(t)
 	}
+	return c
+}
+
+// begin starts the servers and waits until they serve.
+func (c *cluster) begin() {
+	c.t.Helper()
 	c.launch(c.ids...)
 	c.ready(c.ids...)
-	return c
 }
 
 // freeAddress is one that nobody listens on, outside of the range that the
@@ -73,7 +88,7 @@ func (c *cluster) data(id string) string { return filepath.Join(c.dir, id) }
 
 func (c *cluster) args(id string) []string {
 	args := serverArgs("--server-id", id, "--cluster", c.list(), "--data", c.data(id), "--http", c.http[id], "--default-max-ttl", "10m")
-	return append(args, c.extra...)
+	return slices.Concat(args, c.extra, c.own[id])
 }
 
 // launch starts these servers at once and waits until they listen.
@@ -81,7 +96,11 @@ func (c *cluster) launch(ids ...string) {
 	c.t.Helper()
 	var starting []*process
 	for _, id := range ids {
-		starting = append(starting, startEnv(c.t, c.env, c.args(id)...))
+		p := startProgram(c.t, cmp.Or(c.program, program()), c.env, c.args(id)...)
+		if c.wires != nil {
+			c.wires.belongs(id, p.Cmd.Process.Pid)
+		}
+		starting = append(starting, p)
 	}
 	for i, id := range ids {
 		c.servers[id] = started(c.t, starting[i])

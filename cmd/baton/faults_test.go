@@ -3,12 +3,8 @@ package main
 import (
 	"bufio"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -41,139 +37,8 @@ func TestKillLeaderOfTheClusterUnderLoad(t *testing.T) {
 	c.agree()
 }
 
-// The leader of the cluster freezes for longer than an election takes, and is
-// asked for renewals meanwhile, of a lease that its successor has
-// ended. When it wakes up it must not acknowledge a single one.
-func TestFrozenLeaderOfTheClusterAcknowledgesNothing(t *testing.T) {
-	t.Parallel()
-	// With more threads than cores, what a server has waiting when it wakes up gets its turn in any order.
-	c := newClusterEnv(t, []string{"GOMAXPROCS=16"}, "--election-timeout", "150ms")
-	l := startLoad(c, 2)
-	answers := map[int]int{}
-	pauses := dose(t, "BATON_TEST_PAUSES", 40)
-	for i := range pauses {
-		leader := c.leader(c.ids...)
-		survivors := c.others(leader)
-		s := c.open(c.config(survivors...))
-		group := fmt.Sprintf("frozen-%d", i)
-		var lease baton.Lease
-		eventually(t, "a grant", func() bool {
-			var err error
-			lease, err = s.Acquire(t.Context(), group, baton.Candidate{NodeID: "n", InstanceID: "i"}, time.Minute)
-			return err == nil
-		})
-		late := dialLines(t, c.http[leader], 32)
-		busy := keepRenewing(c.url(leader), lease)
-		c.servers[leader].Signal(syscall.SIGSTOP)
-		eventually(t, "the lease released at a successor", func() bool {
-			return s.Release(t.Context(), lease.ID()) == nil
-		})
-		late.renew(t, c.http[leader], lease) // they wait in the kernel until the server runs again
-		c.servers[leader].Signal(syscall.SIGCONT)
-		for _, status := range late.receive(t) {
-			answers[status]++
-			switch status {
-			case http.StatusConflict, http.StatusServiceUnavailable:
-			case http.StatusOK:
-				t.Errorf("pause %d: %s, deposed, acknowledged a renewal of a lease that had been released", i+1, leader)
-			default:
-				t.Errorf("pause %d: a renewal was answered with status %d", i+1, status)
-			}
-		}
-		busy()
-		_ = s.Close()
-	}
-	t.Logf("%d pauses, answers by status: %v", pauses, answers)
-	c.ready(c.ids...)
-	l.progress(t, 100)
-	l.check(t)
-	c.agree()
-}
-
 func renewal(l baton.Lease) string {
 	return fmt.Sprintf(`{"node_id":%q,"instance_id":%q,"term":%d,"extend_by_ms":60000}`, l.NodeID, l.InstanceID, l.Term)
-}
-
-// keepRenewing has renewals on their way all the time, so that some are when the server is stopped.
-func keepRenewing(url string, l baton.Lease) (stop func()) {
-	var stopped atomic.Bool
-	var running sync.WaitGroup
-	transport := &http.Transport{MaxIdleConnsPerHost: 8}
-	client := &http.Client{Transport: transport, Timeout: patience}
-	for range 4 {
-		running.Go(func() {
-			for !stopped.Load() {
-				resp, err := client.Post(url+"/v1/groups/"+l.Group+"/renew", "application/json", strings.NewReader(renewal(l)))
-				if err != nil {
-					return
-				}
-				_ = resp.Body.Close()
-				if resp.StatusCode == http.StatusConflict {
-					return
-				}
-			}
-		})
-	}
-	return func() {
-		stopped.Store(true)
-		running.Wait()
-		transport.CloseIdleConnections()
-	}
-}
-
-// lines are connections that a server has accepted, so that it looks at what
-// comes on them the moment it runs again.
-type lines []*bufio.ReadWriter
-
-func dialLines(t *testing.T, address string, n int) lines {
-	t.Helper()
-	var all lines
-	for range n {
-		conn, err := net.Dial("tcp", address)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = conn.Close() })
-		_ = conn.SetDeadline(time.Now().Add(2 * patience))
-		all = append(all, bufio.NewReadWriter(bufio.NewReader(conn), bufio.NewWriter(conn)))
-	}
-	all.send(t, "GET /healthz HTTP/1.1\r\nHost: "+address+"\r\n\r\n")
-	all.receive(t)
-	return all
-}
-
-func (all lines) send(t *testing.T, request string) {
-	t.Helper()
-	for _, line := range all {
-		if _, err := line.WriteString(request); err != nil {
-			t.Fatal(err)
-		}
-		if err := line.Flush(); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func (all lines) renew(t *testing.T, address string, l baton.Lease) {
-	t.Helper()
-	body := renewal(l)
-	all.send(t, fmt.Sprintf("POST /v1/groups/%s/renew HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s",
-		l.Group, address, len(body), body))
-}
-
-// receive reads one answer of each.
-func (all lines) receive(t *testing.T) (statuses []int) {
-	t.Helper()
-	for _, line := range all {
-		resp, err := http.ReadResponse(line.Reader, nil)
-		if err != nil {
-			t.Fatalf("no answer: %v", err)
-		}
-		statuses = append(statuses, resp.StatusCode)
-		_, _ = io.Copy(io.Discard, resp.Body) // the next answer comes behind it
-		_ = resp.Body.Close()
-	}
-	return statuses
 }
 
 // One of three refuses everything, at once and with a hint; two of three serve.

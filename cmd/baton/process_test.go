@@ -98,7 +98,12 @@ func start(t storetest.T, args ...string) *process { return startEnv(t, nil, arg
 
 func startEnv(t storetest.T, env []string, args ...string) *process {
 	t.Helper()
-	cmd := exec.Command(program(), args...)
+	return startProgram(t, program(), env, args...)
+}
+
+func startProgram(t storetest.T, path string, env []string, args ...string) *process {
+	t.Helper()
+	cmd := exec.Command(path, args...)
 	cmd.Env = cleanEnv(env...)
 	return &process{testprocess.Start(t, cmd), t}
 }

@@ -34,8 +34,8 @@ var Dir string
 // Path is that of one of them.
 func Path(name string) string { return filepath.Join(Dir, name) }
 
-// Main is for TestMain: it builds the commands of these packages, runs the
-// tests, lets the caller tidy up, and looks for goroutines that were left behind. It
+// Main is for TestMain: it builds the commands of these packages, with the
+// tags that $BATON_TEST_TAGS names, runs the tests, lets the caller tidy up, and looks for goroutines that were left behind. It
 // returns the exit status.
 func Main(m *testing.M, tidy func(), packages ...string) int {
 	dir, err := os.MkdirTemp("", "baton-test-")
@@ -45,10 +45,8 @@ func Main(m *testing.M, tidy func(), packages ...string) int {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	Dir = dir
-	build := exec.Command("go", append([]string{"build", "-o", dir + string(filepath.Separator)}, packages...)...)
-	build.Stdout, build.Stderr = os.Stderr, os.Stderr
-	if err := build.Run(); err != nil {
-		fmt.Fprintf(os.Stderr, "build %s: %v\n", strings.Join(packages, ", "), err)
+	if err := Build(dir+string(filepath.Separator), os.Getenv("BATON_TEST_TAGS"), packages...); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	code := m.Run()
@@ -62,6 +60,16 @@ func Main(m *testing.M, tidy func(), packages ...string) int {
 		}
 	}
 	return code
+}
+
+// Build builds commands. With a tag it can be programs that are broken on
+// purpose, to see that tests notice: see docs/safety.md.
+func Build(output, tags string, packages ...string) error {
+	build := exec.Command("go", append([]string{"build", "-tags", tags, "-o", output}, packages...)...)
+	if said, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", strings.Join(packages, ", "), err, said)
+	}
+	return nil
 }
 
 // Process is a program that goes on.

@@ -172,6 +172,9 @@ func (c Config) validatePeers() error {
 	return nil
 }
 
+// rpcTimeout is how long raft waits for the answer to one of its requests.
+func (c Config) rpcTimeout() time.Duration { return max(time.Second, c.ElectionTimeout) }
+
 // raft translates the timing. All of raft's timeouts are one: a raft leader that hears of no
 // majority for as long as the others wait before they replace it gives up.
 func (c Config) raft() *raft.Config {

@@ -32,6 +32,8 @@ type Elector struct {
 	close    context.CancelFunc
 	owned    sync.WaitGroup
 	teardown []func() error // in reverse order, by Close
+	// offers are the latest that were declined. They are the reign's goroutine's, and Close's after it.
+	offers map[raft.ServerID]offer
 
 	mu       sync.Mutex
 	record   record
@@ -98,7 +100,7 @@ type peerState struct {
 func start(cfg Config, p parts) (*Elector, error) {
 	e := &Elector{
 		cfg: cfg, clock: cfg.Clock, log: cfg.Logger.With("group", cfg.Group, "node", cfg.NodeID), peers: p.peers,
-		feed: feed.New(feed.Config{Store: cfg.NodeID}), kicks: make(chan struct{}, 1), changed: make(chan struct{}),
+		feed: feed.New(feed.Config{Store: cfg.NodeID}), kicks: make(chan struct{}, 1), changed: make(chan struct{}), offers: map[raft.ServerID]offer{},
 		vouched: cfg.trial.startedAt(cfg.Clock.Now()),
 	}
 	e.closing, e.close = context.WithCancel(context.Background())

@@ -83,7 +83,7 @@ func Open(ctx context.Context, cfg Config) (*Elector, error) {
 	// One request in flight switches pipelining off: a raft leader that is deposed
 	// while its pipeline is full never gets out of it (raft v1.8.0).
 	network := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		MaxRPCsInFlight: 1, MaxPool: 4, Timeout: max(time.Second, cfg.ElectionTimeout), Logger: logger,
+		MaxRPCsInFlight: 1, MaxPool: 4, Timeout: cfg.rpcTimeout(), Logger: logger,
 		Stream: raftnode.Stream{Queue: port.Raft, Advertise: cfg.Peers[cfg.NodeID], At: door.at, DialContext: cfg.dial},
 	})
 	undo = append(undo, network.Close)

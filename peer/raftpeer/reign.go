@@ -1,10 +1,8 @@
 package raftpeer
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
-	"slices"
 	"sync"
 	"time"
 
@@ -228,58 +226,6 @@ func (e *Elector) commit(c command) (record, error) {
 	}
 	a := f.Response().(applied)
 	return a.record, a.err
-}
-
-// handOn gives raft's leadership to another peer that campaigns, if there is
-// one, and reports whether it was given. That ends the reign.
-func (r *reign) handOn(rec record) bool {
-	others, err := r.e.others()
-	if err != nil {
-		return false
-	}
-	r.e.order(others, r.e.successorOf(rec))
-	for _, other := range others {
-		if s, err := r.e.ask(r.life, other, question{}); err != nil || !s.Campaigning {
-			continue
-		}
-		r.e.traffic.transfers.Add(1)
-		if err := r.e.raft.LeadershipTransferToServer(other.ID, other.Address).Error(); err != nil {
-			r.e.log.Debug("raft's leadership not handed on", "to", other.ID, "err", err)
-			continue
-		}
-		r.end()
-		r.e.kick()
-		return true
-	}
-	return false
-}
-
-// handOnAny gives raft's leadership to any peer, better to one that campaigns.
-func (e *Elector) handOnAny() error {
-	ctx, cancel := context.WithTimeout(context.Background(), e.cfg.ElectionTimeout)
-	defer cancel()
-	r := &reign{e: e, life: ctx, end: cancel}
-	if r.handOn(record{}) {
-		return nil
-	}
-	return e.raft.LeadershipTransfer().Error()
-}
-
-// order puts the preferred one first, and then those behind this one in the order of names, so that
-// all have their turn.
-func (e *Elector) order(others []raft.Server, preferred string) {
-	rank := func(s raft.Server) int {
-		switch {
-		case string(s.ID) == preferred:
-			return 0
-		case s.ID > e.id():
-			return 1
-		}
-		return 2
-	}
-	slices.SortFunc(others, func(a, b raft.Server) int {
-		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.ID, b.ID))
-	})
 }
 
 // stamp is the wall clock, for people.

@@ -1,3 +1,7 @@
+// Raft draws its timeouts from the old global source, which only honours a seed if told to.
+//
+//go:debug randseednop=0
+
 package raftstore
 
 import (

@@ -17,10 +17,11 @@ type progress struct {
 	planned time.Duration // of all, by estimate
 	done    time.Duration // of it
 	spent   time.Duration // in fact, for what is done
+	running map[*part]struct{}
 }
 
 func newProgress(w io.Writer, planned time.Duration, parallel int) *progress {
-	return &progress{w: w, began: time.Now(), planned: planned, parallel: max(parallel, 1)}
+	return &progress{w: w, began: time.Now(), planned: planned, parallel: max(parallel, 1), running: map[*part]struct{}{}}
 }
 
 // part is one thing that runs, perhaps beside others.
@@ -28,19 +29,24 @@ type part struct {
 	*progress
 	title string
 	began time.Time
+	takes time.Duration // by estimate
 }
 
-// begin says what comes next.
-func (p *progress) begin(title string) *part {
-	t := &part{progress: p, title: title, began: time.Now()}
+// begin says what comes next, and is estimated to take this long.
+func (p *progress) begin(title string, takes time.Duration) *part {
+	t := &part{progress: p, title: title, began: time.Now(), takes: takes}
+	p.mu.Lock()
+	p.running[t] = struct{}{}
+	p.mu.Unlock()
 	t.say("begins")
 	return t
 }
 
-// end says that a part is done that was estimated to take this long.
-func (t *part) end(estimate time.Duration, verdict string) {
+// end says that a part is done.
+func (t *part) end(verdict string) {
 	t.mu.Lock()
-	t.done += estimate
+	delete(t.running, t)
+	t.done += t.takes
 	t.spent += time.Since(t.began)
 	t.mu.Unlock()
 	t.say("%s", verdict)
@@ -57,10 +63,14 @@ func (p *progress) skip(estimate time.Duration) {
 func (t *part) say(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	left := t.planned - t.done
+	done := t.done
+	for p := range t.running {
+		done += min(time.Since(p.began), p.takes)
+	}
+	left := t.planned - done
 	if t.done > 0 { // by how it went so far
 		left = time.Duration(float64(left) * float64(t.spent) / float64(t.done))
 	}
 	_, _ = fmt.Fprintf(t.w, "%7s  %3d%%  ~%s left  %s: %s\n", time.Since(t.progress.began).Round(100*time.Millisecond),
-		100*t.done/max(t.planned, 1), (left / time.Duration(t.parallel)).Round(time.Second), t.title, fmt.Sprintf(format, args...))
+		100*done/max(t.planned, 1), (left / time.Duration(t.parallel)).Round(time.Second), t.title, fmt.Sprintf(format, args...))
 }

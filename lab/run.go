@@ -130,7 +130,7 @@ func (r *runner) tasks() ([]*task, error) {
 			continue
 		}
 		t.result, t.done = before, true
-		p := r.progress.begin(fmt.Sprintf("experiment %d on %s", t.Number, before.Backend))
+		p := r.progress.begin(fmt.Sprintf("experiment %d on %s", t.Number, before.Backend), 0)
 		p.say("there since %s", before.Began.Format(time.DateTime))
 		for _, a := range t.arms {
 			r.progress.skip(a.Takes)
@@ -152,7 +152,7 @@ func finished(tasks []*task) []Result {
 func (r *runner) build(ctx context.Context) (err error) {
 	dir := r.Programs
 	if dir == "" {
-		r.progress.begin("programs")
+		r.progress.begin("programs", 0)
 		dir = filepath.Join(r.scratch, "bin")
 		if err := Build(ctx, dir); err != nil {
 			return err
@@ -214,7 +214,7 @@ func (r *runner) runJob(ctx context.Context, t *task, arm Arm, at int) error {
 	if err != nil {
 		return fmt.Errorf("start the backend: %w", err)
 	}
-	p := r.progress.begin(fmt.Sprintf("experiment %d on %s, %s", t.Number, t.setting.Backend.Name, arm.Name))
+	p := r.progress.begin(fmt.Sprintf("experiment %d on %s, %s", t.Number, t.setting.Backend.Name, arm.Name), arm.Takes)
 	began := time.Now()
 	a, err := r.runArm(ctx, t, arm, s, p)
 	if err != nil {
@@ -224,7 +224,7 @@ func (r *runner) runJob(ctx context.Context, t *task, arm Arm, at int) error {
 	if !a.OK {
 		verdict = "FAILED"
 	}
-	p.end(arm.Takes, verdict)
+	p.end(verdict)
 	for _, v := range a.Verdicts {
 		if !v.OK {
 			p.say("%s: %s: %s", v.Kind, v.Name, v.Saw)
@@ -254,7 +254,7 @@ func (r *runner) server(ctx context.Context, b Backend) (*server, error) {
 	if s := r.servers[b.Name]; s != nil {
 		return s, nil
 	}
-	r.progress.begin("server of " + b.Name)
+	r.progress.begin("server of "+b.Name, 0)
 	dir := filepath.Join(r.scratch, b.Name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err

@@ -25,6 +25,7 @@ type Elector struct {
 	peers   peers
 	traffic traffic
 	attends *attendance
+	abreast abreast
 	feed    *feed.Feed
 	kicks   chan struct{}
 
@@ -101,12 +102,12 @@ func start(cfg Config, p parts) (*Elector, error) {
 	e := &Elector{
 		cfg: cfg, clock: cfg.Clock, log: cfg.Logger.With("group", cfg.Group, "node", cfg.NodeID), peers: p.peers,
 		feed: feed.New(feed.Config{Store: cfg.NodeID}), kicks: make(chan struct{}, 1), changed: make(chan struct{}), offers: map[raft.ServerID]offer{},
-		vouched: cfg.trial.startedAt(cfg.Clock.Now()),
+		abreast: abreast{times: map[raft.ServerID]int{}}, vouched: cfg.trial.startedAt(cfg.Clock.Now()),
 	}
 	e.closing, e.close = context.WithCancel(context.Background())
 	e.attends = newAttendance(e.log, 3*cfg.ElectionTimeout)
 	config := cfg.raft()
-	transport := &countedTransport{transport: p.transport, traffic: &e.traffic, attends: e.attends}
+	transport := &countedTransport{transport: p.transport, traffic: &e.traffic, attends: e.attends, abreast: &e.abreast}
 	if len(p.bootstrap) > 0 {
 		err := raft.BootstrapCluster(config, p.logs, p.stable, p.snapshots, transport, raft.Configuration{Servers: p.bootstrap})
 		if err != nil && !errors.Is(err, raft.ErrCantBootstrap) {

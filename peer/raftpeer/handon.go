@@ -5,15 +5,37 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
+	"sync"
 
 	"github.com/hashicorp/raft"
 )
 
-// offer is when, and in which raft term, a peer did not take raft's leadership.
+// offer is in which raft term a peer did not take raft's leadership, and how often it had been abreast by then.
 type offer struct {
-	term uint64
-	at   time.Duration
+	term    uint64
+	abreast int
+}
+
+// abreast counts how often each peer has said that it has all of this raft leader's log. Heartbeats
+// do not tell.
+type abreast struct {
+	mu    sync.Mutex
+	times map[raft.ServerID]int
+}
+
+func (a *abreast) heard(id raft.ServerID, q *raft.AppendEntriesRequest, answer *raft.AppendEntriesResponse) {
+	if !answer.Success || len(q.Entries) > 0 || q.PrevLogEntry == 0 {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.times[id]++
+}
+
+func (a *abreast) of(id raft.ServerID) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.times[id]
 }
 
 var errDeclined = errors.New("it did not take raft's leadership a moment ago")
@@ -80,19 +102,21 @@ func (e *Elector) handOnAny() error {
 
 // offer gives raft's leadership to a peer, if that takes it.
 //
-// A peer that did not is left alone for a while: raft 1.8 hands a second transfer to a
-// follower that is slow to answer over to a goroutine that may be gone by then, if the
-// leadership ends meanwhile, and waits for it forever. Such a peer could be
-// elected and would commit nothing any more.
+// A peer that did not is left alone until it has told raft again that it has everything. Raft 1.8
+// leaves a note for the goroutine that replicates to that peer, and with a second one it waits, for ever if
+// need be, until the first has been read. That goroutine may be waiting for an answer, or
+// sleep for ten seconds after failures; and it is gone if the leadership ends meanwhile. As long as that
+// lasts, this peer commits nothing, in whichever raft term it is elected.
 func (e *Elector) offer(to raft.Server) error {
+	const enough = 3 // the first may have been under way, and the second is for one that reads other news first
 	term := e.raft.CurrentTerm()
-	if last, ok := e.offers[to.ID]; ok && last.term == term && e.clock.Now()-last.at < 2*e.cfg.rpcTimeout() {
+	if last, ok := e.offers[to.ID]; ok && last.term == term && e.abreast.of(to.ID) < last.abreast+enough {
 		return errDeclined
 	}
 	e.traffic.transfers.Add(1)
 	err := e.raft.LeadershipTransferToServer(to.ID, to.Address).Error()
 	if err != nil {
-		e.offers[to.ID] = offer{term, e.clock.Now()}
+		e.offers[to.ID] = offer{term, e.abreast.of(to.ID)}
 	}
 	return err
 }

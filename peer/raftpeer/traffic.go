@@ -42,6 +42,7 @@ type countedTransport struct {
 	transport
 	traffic *traffic
 	attends *attendance
+	abreast *abreast
 }
 
 func (t *countedTransport) AppendEntries(id raft.ServerID, to raft.ServerAddress, q *raft.AppendEntriesRequest, a *raft.AppendEntriesResponse) error {
@@ -49,6 +50,9 @@ func (t *countedTransport) AppendEntries(id raft.ServerID, to raft.ServerAddress
 	sent := time.Now()
 	err := t.transport.AppendEntries(id, to, q, a)
 	t.attends.heard(id, sent, err)
+	if err == nil {
+		t.abreast.heard(id, q, a)
+	}
 	return err
 }
 

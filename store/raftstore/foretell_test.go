@@ -120,3 +120,53 @@ func TestAnEndThatDoesNotComeIsTakenBack(t *testing.T) {
 		t.Error(p)
 	}
 }
+
+// A leadership is being transferred, and its holder resigns before that is committed. Nobody is called
+// before it is known who was named, because that one goes first.
+func TestTheNamedSuccessorGoesFirstAlsoIfTheEndFollowsAtOnce(t *testing.T) {
+	check := scheduled(t, trial{}, 3, func(c *simCluster) {
+		n := c.awaitReign(nil)
+		lease := n.acquire(c, "holder", time.Minute)
+		s := n.process().store
+		first, named := n.called("first"), n.called("named")
+		n.process().DiskGate.Freeze(300 * time.Millisecond)
+		c.check.askedFor(lease.Group, lease.Term)
+		ended, released := make(chan error, 1), make(chan error, 1)
+		go func() {
+			ended <- s.End(context.Background(), lease.Group, lease.Term, baton.Ending{Reason: baton.Transferred, Successor: "named"})
+		}()
+		synctest.Wait()
+		go func() { released <- s.Release(context.Background(), lease.ID()) }()
+		if err := <-ended; err != nil {
+			c.t.Errorf("transfer: %v", err)
+		}
+		if err := <-released; err != nil {
+			c.t.Errorf("release: %v", err)
+		}
+		synctest.Wait()
+		select {
+		case err := <-first:
+			c.t.Errorf("the first in line was called: %v", err)
+		default:
+		}
+		select {
+		case err := <-named:
+			if err != nil {
+				c.t.Errorf("the one that was named was called with %v", err)
+			}
+		default:
+			c.t.Errorf("the one that was named was not called")
+		}
+		next := n.acquire(c, "named", time.Minute)
+		c.check.askedFor(next.Group, next.Term)
+		if err := s.Release(context.Background(), next.ID()); err != nil {
+			c.t.Errorf("release: %v", err)
+		}
+		if err := <-first; err != nil {
+			c.t.Errorf("the first was called with %v", err)
+		}
+	})
+	for _, p := range check.problems {
+		t.Error(p)
+	}
+}

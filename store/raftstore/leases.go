@@ -394,7 +394,9 @@ func (r *reign) endLeadership(ctx context.Context, group string, term baton.Term
 			if refused {
 				return nil
 			}
-			_, err = r.open("end", group, term, now)
+			if _, err = r.open("end", group, term, now); err == nil {
+				r.marking[group]++
+			}
 			return err
 		})
 		switch {
@@ -403,8 +405,17 @@ func (r *reign) endLeadership(ctx context.Context, group string, term baton.Term
 		case refused:
 			return r.refuse(ctx, "end", func() error { _, err := find(); return err })
 		}
-		return r.filled(r.commit(ctx, "end", command, nil).Err)
+		return r.filled(r.commit(ctx, "end", command, func(error) { r.marked(group) }).Err)
 	})
+}
+
+// marked: what became of a gentle ending is known, or never will be.
+func (r *reign) marked(group string) {
+	r.s.mu.Lock()
+	defer r.s.mu.Unlock()
+	if r.marking[group]--; r.marking[group] == 0 {
+		delete(r.marking, group)
+	}
 }
 
 func (r *reign) await(ctx context.Context, group string, c baton.Candidate) error {

@@ -35,6 +35,8 @@ type reign struct {
 	// endings are the leaderships whose end has been proposed: closed to
 	// renewal, and nobody knows yet. The channel is closed when the fate is known.
 	endings map[string]chan struct{}
+	// marking counts the gentle endings of a group that are being committed.
+	marking map[string]int
 	// asked is when the latest Acquire of a candidate came whose grant is under way. Terms are 0.
 	asked map[baton.LeaseID]time.Duration
 	// outdated: the record has moved on in another raft term, without the deadlines.
@@ -120,6 +122,7 @@ func (s *Store) reignIn(term uint64) {
 		s: s, term: term,
 		deadlines: leasefsm.NewDeadlines(),
 		endings:   map[string]chan struct{}{},
+		marking:   map[string]int{},
 		asked:     map[baton.LeaseID]time.Duration{},
 	}
 	r.life, r.end = context.WithCancel(s.closing)
@@ -217,9 +220,10 @@ func (r *reign) fate(group string, term baton.Term) func(err error) {
 
 // foretell calls the next in line while the end of a leadership is still being
 // committed, so that its Acquire is on its way meanwhile: one that comes too early
-// waits for the commit. A successor that is named is not known before that. Called under s.mu.
+// waits for the commit. Not if a successor is named, or may be by an ending that goes before: that one
+// goes first, and is not known before the commit. Called under s.mu.
 func (r *reign) foretell(group string) {
-	if r.s.record.Get(group).Ending == nil {
+	if r.marking[group] == 0 && r.s.record.Get(group).Ending == nil {
 		r.line.Open(group, "", 0)
 	}
 }

@@ -7,49 +7,16 @@ import (
 	"io"
 	"net/http"
 	"strings"
-	"time"
 
 	"baton"
 )
 
 var (
-	errClosed  = errors.New("the store is closed")
 	errTimeout = errors.New("consul did not answer in time")
-	errBusy    = errors.New("others change the group all the time")
 	errTorn    = errors.New("the group's record is locked, and by nobody who leads")
 	errHidden  = errors.New("the token may not read these keys")
 	errLost    = errors.New("the answer was lost, and what came of the request can no longer be told")
 )
-
-// retryPause is between two attempts at something that failed.
-const retryPause = 20 * time.Millisecond
-
-// begin bounds a call: by the caller's context, by Close, and, unless it waits
-// by its nature, by the timeout.
-func (s *Store) begin(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
-	var cancel context.CancelFunc
-	if timeout > 0 {
-		ctx, cancel = context.WithTimeoutCause(ctx, timeout, errTimeout)
-	} else {
-		ctx, cancel = context.WithCancel(ctx)
-	}
-	unlink := context.AfterFunc(s.life, cancel)
-	return ctx, func() { unlink(); cancel() }
-}
-
-// fail makes of whatever stopped a call the error that its caller gets. outer
-// is the context that the caller gave.
-func (s *Store) fail(outer context.Context, op string, err error) error {
-	switch {
-	case err == nil || baton.IsAnswer(err):
-		return err
-	case s.life.Err() != nil:
-		return &baton.UnavailableError{Op: op, Err: errClosed}
-	case outer.Err() != nil:
-		return fmt.Errorf("%s: %w", op, outer.Err())
-	}
-	return kindOf(op, err)
-}
 
 // kindOf tells refusals from failures.
 func kindOf(op string, err error) error {
@@ -110,29 +77,4 @@ func (r refusals) RoundTrip(request *http.Request) (*http.Response, error) {
 		refusal.kind = baton.ErrUnauthenticated
 	}
 	return nil, refusal
-}
-
-// chore runs f apart from the call that wants it done; Close waits for it.
-func (s *Store) chore(f func(ctx context.Context)) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return
-	}
-	s.chores.Go(func() {
-		ctx, cancel := context.WithTimeout(s.life, s.timeout)
-		defer cancel()
-		f(ctx)
-	})
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

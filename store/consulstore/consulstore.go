@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"baton"
+	"baton/internal/storecall"
 )
 
 // Config says where Consul is. Address is required.
@@ -81,18 +82,14 @@ type Store struct {
 	node    string
 	clock   baton.Clock
 	timeout time.Duration
+	calls   *storecall.Calls
 	close   func()
 
 	blocking chan struct{} // holds one for each request that Consul holds open
 
-	life context.Context // ends with Close
-	end  context.CancelFunc
-
 	mu       sync.Mutex
-	closed   bool
 	identity string           // what the id key says; empty until it was read
 	sights   map[string]sight // by group
-	chores   sync.WaitGroup   // goroutines that outlive the call that started them
 }
 
 var (
@@ -125,7 +122,7 @@ func New(ctx context.Context, cfg Config) (*Store, error) {
 	if err := s.connect(cfg); err != nil {
 		return nil, fmt.Errorf("open consul store: %w", err)
 	}
-	s.life, s.end = context.WithCancel(context.Background())
+	s.calls = storecall.New(cfg.Timeout, errTimeout, kindOf)
 	if err := s.survey(ctx); err != nil {
 		_ = s.Close() // which does not fail
 		return nil, err
@@ -176,11 +173,7 @@ func (s *Store) Guarantees() baton.Guarantees {
 // Close ends watches and waits. Leases stay as they are; a place in line is
 // kept for as long as it would be if the process had died.
 func (s *Store) Close() error {
-	s.mu.Lock()
-	s.closed = true
-	s.mu.Unlock()
-	s.end()
-	s.chores.Wait()
+	s.calls.Close()
 	s.close()
 	return nil
 }

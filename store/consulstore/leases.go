@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"baton"
+	"baton/internal/storecall"
 )
 
 // Acquire grants a vacant group. For a second after it became vacant, whoever
@@ -24,14 +25,14 @@ func (s *Store) Acquire(ctx context.Context, group string, c baton.Candidate, tt
 	if err := guarantees.ValidateTTL(ttl); err != nil {
 		return baton.Lease{}, err
 	}
-	bounded, cancel := s.begin(ctx, s.timeout)
+	bounded, cancel := s.calls.Begin(ctx)
 	defer cancel()
 	lease, err := s.acquire(bounded, group, c, ttl)
-	return lease, s.fail(ctx, "acquire", err)
+	return lease, s.calls.Fail(ctx, "acquire", err)
 }
 
 func (s *Store) acquire(ctx context.Context, group string, c baton.Candidate, ttl time.Duration) (baton.Lease, error) {
-	failed, lost := errBusy, attempts{}
+	failed, lost := storecall.ErrBusy, attempts{}
 	for ctx.Err() == nil {
 		st, err := s.load(ctx, group, with{line: true})
 		if err != nil {
@@ -62,7 +63,7 @@ func (s *Store) acquire(ctx context.Context, group string, c baton.Candidate, tt
 		// Somebody was faster; or the answer was lost, and then the record
 		// tells. A transaction that is still on its way finds another record
 		// than the one that it was made for, or it is the one that counts.
-		_ = pause(ctx, retryPause)
+		_ = storecall.Pause(ctx, storecall.RetryPause)
 	}
 	return baton.Lease{}, failed
 }
@@ -176,38 +177,27 @@ func (s *Store) End(ctx context.Context, group string, term baton.Term, e baton.
 // exactly what decide has seen. An answer that is lost is not asked for again:
 // the second attempt could not tell its own success from another's.
 func (s *Store) change(ctx context.Context, op string, id baton.LeaseID, decide func(*state) (record, error)) error {
-	bounded, cancel := s.begin(ctx, s.timeout)
-	defer cancel()
-	for bounded.Err() == nil {
-		st, err := s.load(bounded, id.Group, with{line: true})
+	return s.calls.Until(ctx, op, func(ctx context.Context) (done bool, err error) {
+		st, err := s.load(ctx, id.Group, with{line: true})
 		if err != nil {
-			return s.fail(ctx, op, err)
+			return false, err
 		}
 		next, err := decide(st)
 		if errors.Is(err, errNotLeader) {
-			var sure bool
-			if sure, err = s.current(bounded, st); sure {
-				return s.notLeader(st, id)
+			if done, err = s.current(ctx, st); done {
+				err = s.notLeader(st, id)
 			}
-			if err == nil {
-				continue
-			}
+			return done, err
 		}
 		if err != nil {
-			return s.fail(ctx, op, err)
+			return false, err
 		}
-		done, err := s.replace(bounded, st, next)
-		if err != nil {
-			return s.fail(ctx, op, err)
+		done, err = s.replace(ctx, st, next)
+		if done && next.Holder == nil {
+			s.destroy(st.session)
 		}
-		if done {
-			if next.Holder == nil {
-				s.destroy(st.session)
-			}
-			return nil
-		}
-	}
-	return s.fail(ctx, op, errBusy)
+		return done, err
+	})
 }
 
 // notLeader is the answer to one that does not lead in st.
@@ -222,13 +212,13 @@ func (s *Store) Get(ctx context.Context, group string) (baton.Lease, error) {
 	if err := baton.ValidateID("group", group); err != nil {
 		return baton.Lease{}, err
 	}
-	bounded, cancel := s.begin(ctx, s.timeout)
+	bounded, cancel := s.calls.Begin(ctx)
 	defer cancel()
-	failed := errBusy
+	failed := storecall.ErrBusy
 	for bounded.Err() == nil {
 		st, err := s.load(bounded, group, with{})
 		if err != nil {
-			return baton.Lease{}, s.fail(ctx, "get", err)
+			return baton.Lease{}, s.calls.Fail(ctx, "get", err)
 		}
 		sure, err := s.current(bounded, st)
 		if sure || refused(err) {
@@ -237,7 +227,7 @@ func (s *Store) Get(ctx context.Context, group string) (baton.Lease, error) {
 		if err != nil {
 			failed = err
 		}
-		_ = pause(bounded, retryPause)
+		_ = storecall.Pause(bounded, storecall.RetryPause)
 	}
-	return baton.Lease{}, s.fail(ctx, "get", failed)
+	return baton.Lease{}, s.calls.Fail(ctx, "get", failed)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"baton"
+	"baton/internal/storecall"
 )
 
 const (
@@ -110,9 +111,9 @@ func (s *Store) Await(ctx context.Context, group string, c baton.Candidate) erro
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	inner, cancel := s.begin(ctx, 0)
+	inner, cancel := s.calls.BeginWait(ctx)
 	defer cancel()
-	return s.fail(ctx, "await", s.await(inner, group, c))
+	return s.calls.Fail(ctx, "await", s.await(inner, group, c))
 }
 
 func (s *Store) await(ctx context.Context, group string, c baton.Candidate) error {
@@ -130,7 +131,7 @@ func (s *Store) await(ctx context.Context, group string, c baton.Candidate) erro
 		}
 		if st.placeOf(c).session == "" && !st.heldBy(c) {
 			// The place was lost while Consul could not be reached.
-			if err := pause(ctx, retryPause); err != nil {
+			if err := storecall.Pause(ctx, storecall.RetryPause); err != nil {
 				return err
 			}
 			continue
@@ -194,7 +195,7 @@ func (w *waiter) turn(st *state, now time.Time) (called bool, later time.Duratio
 // by another, and was vacant; or when d has passed.
 func (w *waiter) sleep(ctx context.Context, st *state, d time.Duration) error {
 	if st.index == 0 {
-		return pause(ctx, min(d, turnKept/10)) // there is no record to wait at yet
+		return storecall.Pause(ctx, min(d, turnKept/10)) // there is no record to wait at yet
 	}
 	index, until := st.index, time.Now().Add(d)
 	for left := d; left > 0; left = time.Until(until) {
@@ -203,7 +204,7 @@ func (w *waiter) sleep(ctx context.Context, st *state, d time.Duration) error {
 		case refused(err):
 			return err
 		case err != nil || next < index || pair == nil:
-			return pause(ctx, turnKept/10) // a look, which is patient, tells what is wrong
+			return storecall.Pause(ctx, turnKept/10) // a look, which is patient, tells what is wrong
 		case (pair.Session != "") != st.held():
 			return nil
 		}
@@ -222,7 +223,7 @@ func (w *waiter) showLife(ctx context.Context, st *state) error {
 	w.signed = time.Now()
 	// A caller who polls may be gone before this is done. Its place counts all the same.
 	done := make(chan error, 1)
-	w.s.chore(func(ctx context.Context) { done <- w.s.keepPlace(ctx, w.group, w.c, session) })
+	w.s.calls.Chore(func(ctx context.Context) { done <- w.s.keepPlace(ctx, w.group, w.c, session) })
 	select {
 	case err := <-done:
 		return err

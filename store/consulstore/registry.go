@@ -19,11 +19,11 @@ func (s *Store) History(ctx context.Context, group string) ([]baton.PastTerm, er
 	if err := baton.ValidateID("group", group); err != nil {
 		return nil, err
 	}
-	bounded, cancel := s.begin(ctx, s.timeout)
+	bounded, cancel := s.calls.Begin(ctx)
 	defer cancel()
 	st, err := s.load(bounded, group, with{past: true})
 	if err != nil {
-		return nil, s.fail(ctx, "history", err)
+		return nil, s.calls.Fail(ctx, "history", err)
 	}
 	var history []baton.PastTerm
 	for _, p := range st.past {
@@ -67,16 +67,16 @@ func (s *Store) Group(ctx context.Context, id string) (baton.Group, error) {
 	if err := baton.ValidateID("group_id", id); err != nil {
 		return baton.Group{}, err
 	}
-	bounded, cancel := s.begin(ctx, s.timeout)
+	bounded, cancel := s.calls.Begin(ctx)
 	defer cancel()
 	policy, term := s.keys.policy(id), s.keys.term(id)
 	f, err := s.readTogether(bounded, []string{policy, term})
 	switch {
 	case err != nil:
-		return baton.Group{}, s.fail(ctx, "group", err)
+		return baton.Group{}, s.calls.Fail(ctx, "group", err)
 	case f.keys[policy].ModifyIndex > 0:
 		g, err := readGroup(id, f.keys[policy])
-		return g, s.fail(ctx, "group", err)
+		return g, s.calls.Fail(ctx, "group", err)
 	case f.keys[term].ModifyIndex > 0:
 		return baton.Group{ID: id}, nil
 	}
@@ -95,19 +95,19 @@ func (s *Store) PutGroup(ctx context.Context, g baton.Group) (baton.Group, error
 	if err != nil {
 		return baton.Group{}, err
 	}
-	bounded, cancel := s.begin(ctx, s.timeout)
+	bounded, cancel := s.calls.Begin(ctx)
 	defer cancel()
 	results, done, err := s.commit(bounded, swap(s.keys.policy(g.ID), value, g.Version))
 	switch {
 	case err != nil:
-		return baton.Group{}, s.fail(ctx, "put group", err)
+		return baton.Group{}, s.calls.Fail(ctx, "put group", err)
 	case !done:
 		return baton.Group{}, &baton.ConflictError{
 			Reason:  baton.ConflictVersion,
 			Message: fmt.Sprintf("group %q is not at version %d: read it again", g.ID, g.Version),
 		}
 	case len(results) != 1 || results[0].KV == nil:
-		return baton.Group{}, s.fail(ctx, "put group", fmt.Errorf("consul does not tell the version of %s: %w", s.keys.policy(g.ID), errHidden))
+		return baton.Group{}, s.calls.Fail(ctx, "put group", fmt.Errorf("consul does not tell the version of %s: %w", s.keys.policy(g.ID), errHidden))
 	}
 	g.Version, g.AllowedNodes = results[0].KV.ModifyIndex, slices.Clone(g.AllowedNodes)
 	return g, nil
@@ -119,15 +119,9 @@ func (s *Store) DeleteGroup(ctx context.Context, id string) error {
 	if err := baton.ValidateID("group_id", id); err != nil {
 		return err
 	}
-	bounded, cancel := s.begin(ctx, s.timeout)
-	defer cancel()
-	for bounded.Err() == nil {
-		done, err := s.deleteGroup(bounded, id)
-		if done || err != nil {
-			return s.fail(ctx, "delete group", err)
-		}
-	}
-	return s.fail(ctx, "delete group", errBusy)
+	return s.calls.Until(ctx, "delete group", func(ctx context.Context) (done bool, err error) {
+		return s.deleteGroup(ctx, id)
+	})
 }
 
 func (s *Store) deleteGroup(ctx context.Context, id string) (done bool, err error) {
@@ -160,11 +154,11 @@ func (s *Store) deleteGroup(ctx context.Context, id string) (done bool, err erro
 
 // Groups lists the groups that are registered or were led, ordered by id.
 func (s *Store) Groups(ctx context.Context) ([]baton.Group, error) {
-	bounded, cancel := s.begin(ctx, s.timeout)
+	bounded, cancel := s.calls.Begin(ctx)
 	defer cancel()
 	f, err := s.readTogether(bounded, nil, s.keys.terms(), s.keys.policies())
 	if err != nil {
-		return nil, s.fail(ctx, "groups", err)
+		return nil, s.calls.Fail(ctx, "groups", err)
 	}
 	groups := map[string]baton.Group{}
 	for _, pair := range f.tree[s.keys.terms()] {
@@ -175,7 +169,7 @@ func (s *Store) Groups(ctx context.Context) ([]baton.Group, error) {
 		id := strings.TrimPrefix(pair.Key, s.keys.policies())
 		g, err := readGroup(id, pair)
 		if err != nil {
-			return nil, s.fail(ctx, "groups", err)
+			return nil, s.calls.Fail(ctx, "groups", err)
 		}
 		groups[id] = g
 	}

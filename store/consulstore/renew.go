@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"baton"
+	"baton/internal/storecall"
 )
 
 // errNotLeader is said by those who have only read so far; notLeader makes an
@@ -22,13 +23,13 @@ func (s *Store) Renew(ctx context.Context, id baton.LeaseID, extend time.Duratio
 	if err := guarantees.ValidateExtend(extend); err != nil {
 		return baton.Lease{}, err
 	}
-	bounded, cancel := s.begin(ctx, s.timeout)
+	bounded, cancel := s.calls.Begin(ctx)
 	defer cancel()
-	failed, lost := errBusy, attempts{}
+	failed, lost := storecall.ErrBusy, attempts{}
 	for bounded.Err() == nil {
 		st, err := s.load(bounded, id.Group, with{})
 		if err != nil {
-			return baton.Lease{}, s.fail(ctx, "renew", lost.settle(err))
+			return baton.Lease{}, s.calls.Fail(ctx, "renew", lost.settle(err))
 		}
 		var lease baton.Lease
 		var done bool
@@ -40,17 +41,17 @@ func (s *Store) Renew(ctx context.Context, id baton.LeaseID, extend time.Duratio
 			lease, done, err = s.renew(bounded, st, extend)
 		}
 		if done {
-			return lease, s.fail(ctx, "renew", err)
+			return lease, s.calls.Fail(ctx, "renew", err)
 		}
 		if refused(err) {
-			return lease, s.fail(ctx, "renew", lost.settle(err))
+			return lease, s.calls.Fail(ctx, "renew", lost.settle(err))
 		}
 		if err != nil {
 			failed, lost[st.index] = err, true
 		}
-		_ = pause(bounded, retryPause) // once more, with what is there now, as long as there is time
+		_ = storecall.Pause(bounded, storecall.RetryPause) // once more, with what is there now, as long as there is time
 	}
-	return baton.Lease{}, s.fail(ctx, "renew", failed)
+	return baton.Lease{}, s.calls.Fail(ctx, "renew", failed)
 }
 
 // renew gives the leadership that stands in st a whole TTL, or what is asked for

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"baton"
+	"baton/internal/storecall"
 )
 
 // An agent takes 200 connections from one address unless it is told otherwise,
@@ -27,7 +28,7 @@ func ask[R any](ctx context.Context, s *Store, call func(context.Context) (R, er
 		if err == nil || refused(err) {
 			return r, err
 		}
-		if pause(ctx, retryPause) != nil {
+		if storecall.Pause(ctx, storecall.RetryPause) != nil {
 			return r, err
 		}
 	}
@@ -187,7 +188,7 @@ func (s *Store) destroy(session string) {
 	if session == "" {
 		return
 	}
-	s.chore(func(ctx context.Context) {
+	s.calls.Chore(func(ctx context.Context) {
 		_, _ = s.consul.Session().Destroy(session, (&api.WriteOptions{}).WithContext(ctx))
 	})
 }
@@ -202,7 +203,7 @@ func (s *Store) block(ctx context.Context, key string, index uint64, wait time.D
 		options.WaitIndex, options.WaitTime = index, wait
 	default:
 		const lookEvery = time.Second
-		if err := pause(ctx, min(wait, lookEvery)); err != nil {
+		if err := storecall.Pause(ctx, min(wait, lookEvery)); err != nil {
 			return nil, 0, err
 		}
 		wait = 0

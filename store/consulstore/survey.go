@@ -19,14 +19,14 @@ var oldest = [2]int{1, 14}
 // any good.
 func (s *Store) survey(ctx context.Context) error {
 	const op = "open consul store"
-	bounded, cancel := s.begin(ctx, s.timeout)
+	bounded, cancel := s.calls.Begin(ctx)
 	defer cancel()
 	agent, err := ask(bounded, s, func(ctx context.Context) (self map[string]map[string]any, err error) {
 		_, err = s.consul.Raw().Query("/v1/agent/self", &self, (&api.QueryOptions{}).WithContext(ctx))
 		return self, err
 	})
 	if err != nil && !refused(err) { // not everybody may ask an agent about itself
-		return s.fail(ctx, op, err)
+		return s.calls.Fail(ctx, op, err)
 	}
 	if version, ok := agent["Config"]["Version"].(string); ok {
 		if err := checkVersion(version); err != nil {
@@ -34,7 +34,7 @@ func (s *Store) survey(ctx context.Context) error {
 		}
 	}
 	_, err = s.readTogether(bounded, []string{s.keys.id()})
-	return s.fail(ctx, op, err)
+	return s.calls.Fail(ctx, op, err)
 }
 
 // checkVersion refuses a Consul that is too old. One whose version is not

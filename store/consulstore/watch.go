@@ -2,7 +2,6 @@ package consulstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -14,6 +13,7 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"baton"
+	"baton/internal/storecall"
 )
 
 // watchWait is how long a watch lets Consul hold its request open.
@@ -24,27 +24,15 @@ const watchWait = 10 * time.Second
 // were missed are made up from the ring of past terms, so a cursor lasts as long
 // as its term is there.
 func (s *Store) Watch(ctx context.Context, group string, after baton.Cursor) iter.Seq2[baton.Event, error] {
-	return func(yield func(baton.Event, error) bool) {
-		if err := baton.ValidateID("group", group); err != nil {
-			yield(baton.Event{}, err)
-			return
-		}
-		inner, cancel := s.begin(ctx, 0)
-		defer cancel()
-		w := &watch{s: s, group: group, yield: func(ev baton.Event) bool { return yield(ev, nil) }}
-		if err := w.run(inner, after); !errors.Is(err, errLeft) {
-			yield(baton.Event{}, s.fail(ctx, "watch", err))
-		}
-	}
+	return s.calls.Watch(ctx, group, func(ctx context.Context, yield func(baton.Event) error) error {
+		return (&watch{s: s, group: group, yield: yield}).run(ctx, after)
+	})
 }
-
-// errLeft: whoever reads the watch has left it.
-var errLeft = errors.New("the reader left")
 
 type watch struct {
 	s     *Store
 	group string
-	yield func(baton.Event) bool
+	yield func(baton.Event) error
 
 	store string // the id of the store
 	at    mark
@@ -111,10 +99,10 @@ func (w *watch) sleep(ctx context.Context, st *state) error {
 		case refused(err):
 			return err
 		case err != nil || next < index:
-			return pause(ctx, retryPause) // a look, which is patient, tells what is wrong
+			return storecall.Pause(ctx, storecall.RetryPause) // a look, which is patient, tells what is wrong
 		case pair == nil && st.index == 0:
 			// Nobody led yet. Consul may take any key for this one that is not there.
-			if err := pause(ctx, retryPause); err != nil {
+			if err := storecall.Pause(ctx, storecall.RetryPause); err != nil {
 				return err
 			}
 		case pair == nil || pair.ModifyIndex != st.index && !w.renewed(pair):
@@ -139,7 +127,7 @@ func (w *watch) catchUp(ctx context.Context, st *state) error {
 		bounded, cancel := context.WithTimeout(ctx, w.s.timeout)
 		defer cancel()
 		if sure, err := w.s.current(bounded, st); !sure && !refused(err) {
-			return pause(ctx, retryPause)
+			return storecall.Pause(ctx, storecall.RetryPause)
 		}
 	}
 	if !known {
@@ -156,10 +144,7 @@ func (w *watch) catchUp(ctx context.Context, st *state) error {
 func (w *watch) tell(ev baton.Event, gap bool) error {
 	w.at = markOf(ev)
 	ev.Gap, ev.Cursor = gap, formatCursor(w.store, w.at)
-	if !w.yield(ev) {
-		return errLeft
-	}
-	return nil
+	return w.yield(ev)
 }
 
 // since are the changes after a mark; known is false if they are not all there.

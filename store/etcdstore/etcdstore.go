@@ -1,19 +1,18 @@
 package etcdstore
 
 import (
-	"context"
 	"crypto/tls"
 	"fmt"
 	"hash/fnv"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
 	"baton"
+	"baton/internal/storecall"
 )
 
 // Config says where etcd is. Endpoints or Client is required.
@@ -74,15 +73,9 @@ type Store struct {
 	keys    keys
 	clock   baton.Clock
 	timeout time.Duration
+	calls   *storecall.Calls
 
 	keepAlives keepAlives
-
-	life context.Context // ends with Close
-	end  context.CancelFunc
-
-	mu     sync.Mutex
-	closed bool
-	chores sync.WaitGroup // goroutines that outlive the call that started them
 }
 
 var (
@@ -121,7 +114,7 @@ func New(cfg Config) (*Store, error) {
 		}
 		s.owned = true
 	}
-	s.life, s.end = context.WithCancel(context.Background())
+	s.calls = storecall.New(cfg.Timeout, errTimeout, kindOf)
 	return s, nil
 }
 
@@ -145,14 +138,9 @@ func (s *Store) Guarantees() baton.Guarantees {
 // Close ends watches and waits. Leases stay as they are; a place in line is
 // kept for as long as it would be if the process had died.
 func (s *Store) Close() error {
-	s.mu.Lock()
-	again := s.closed
-	s.closed = true
-	s.mu.Unlock()
-	s.end()
-	s.chores.Wait()
+	first := s.calls.Close()
 	s.keepAlives.close()
-	if again || !s.owned {
+	if !first || !s.owned {
 		return nil
 	}
 	if err := s.members.close(); err != nil {

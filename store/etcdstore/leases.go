@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"baton"
+	"baton/internal/storecall"
 )
 
 // Acquire grants a vacant group. For a second after it became vacant, whoever
@@ -25,14 +26,14 @@ func (s *Store) Acquire(ctx context.Context, group string, c baton.Candidate, tt
 	if err := guarantees.ValidateTTL(ttl); err != nil {
 		return baton.Lease{}, err
 	}
-	bounded, cancel := s.begin(ctx, s.timeout)
+	bounded, cancel := s.calls.Begin(ctx)
 	defer cancel()
 	lease, err := s.acquire(bounded, group, c, ttl)
-	return lease, s.fail(ctx, "acquire", err)
+	return lease, s.calls.Fail(ctx, "acquire", err)
 }
 
 func (s *Store) acquire(ctx context.Context, group string, c baton.Candidate, ttl time.Duration) (baton.Lease, error) {
-	failed := errBusy
+	failed := storecall.ErrBusy
 	for ctx.Err() == nil {
 		st, err := s.load(ctx, group, true)
 		if err != nil {
@@ -54,7 +55,7 @@ func (s *Store) acquire(ctx context.Context, group string, c baton.Candidate, tt
 		}
 		if err != nil {
 			failed = err
-			_ = pause(ctx, retryPause)
+			_ = storecall.Pause(ctx, storecall.RetryPause)
 		}
 		// Somebody was faster; or the answer was lost, and then the record
 		// tells. A transaction that is still on its way finds another record
@@ -185,29 +186,21 @@ func (s *Store) End(ctx context.Context, group string, term baton.Term, e baton.
 // exactly what decide has seen. An answer that is lost is not asked for again:
 // the second attempt could not tell its own success from another's.
 func (s *Store) change(ctx context.Context, op, group string, decide func(context.Context, *state) (record, error)) error {
-	bounded, cancel := s.begin(ctx, s.timeout)
-	defer cancel()
-	for bounded.Err() == nil {
-		st, err := s.load(bounded, group, true)
+	return s.calls.Until(ctx, op, func(ctx context.Context) (done bool, err error) {
+		st, err := s.load(ctx, group, true)
 		if err != nil {
-			return s.fail(ctx, op, err)
+			return false, err
 		}
-		next, err := decide(bounded, st)
+		next, err := decide(ctx, st)
 		if err != nil {
-			return s.fail(ctx, op, err)
+			return false, err
 		}
-		done, _, err := s.replace(bounded, st, next, s.stands(group))
-		if err != nil {
-			return s.fail(ctx, op, err)
+		done, _, err = s.replace(ctx, st, next, s.stands(group))
+		if done && next.Holder == nil {
+			s.revoke(clientv3.LeaseID(st.record.Holder.Lease))
 		}
-		if done {
-			if next.Holder == nil {
-				s.revoke(clientv3.LeaseID(st.record.Holder.Lease))
-			}
-			return nil
-		}
-	}
-	return s.fail(ctx, op, errBusy)
+		return done, err
+	})
 }
 
 // notLeader is the answer to one that does not lead in st. How long the present
@@ -225,14 +218,14 @@ func (s *Store) Get(ctx context.Context, group string) (baton.Lease, error) {
 	if err := baton.ValidateID("group", group); err != nil {
 		return baton.Lease{}, err
 	}
-	bounded, cancel := s.begin(ctx, s.timeout)
+	bounded, cancel := s.calls.Begin(ctx)
 	defer cancel()
 	st, err := s.load(bounded, group, false)
 	if err != nil {
-		return baton.Lease{}, s.fail(ctx, "get", err)
+		return baton.Lease{}, s.calls.Fail(ctx, "get", err)
 	}
 	lease, err := s.withRemaining(bounded, st)
-	return lease, s.fail(ctx, "get", err)
+	return lease, s.calls.Fail(ctx, "get", err)
 }
 
 // withRemaining adds what etcd says is left, rounded down to seconds. It is

@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"baton"
+	"baton/internal/storecall"
 )
 
 const (
@@ -96,9 +97,9 @@ func (s *Store) Await(ctx context.Context, group string, c baton.Candidate) erro
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	inner, cancel := s.begin(ctx, 0)
+	inner, cancel := s.calls.BeginWait(ctx)
 	defer cancel()
-	return s.fail(ctx, "await", s.await(inner, group, c))
+	return s.calls.Fail(ctx, "await", s.await(inner, group, c))
 }
 
 func (s *Store) await(ctx context.Context, group string, c baton.Candidate) error {
@@ -140,7 +141,7 @@ func (s *Store) await(ctx context.Context, group string, c baton.Candidate) erro
 		case resp, ok := <-vacancies.C:
 			if !ok || resp.Err() != nil {
 				// No leader, or a revision that was compacted: a look tells what matters.
-				if err := pause(ctx, turnKept/10); err != nil {
+				if err := storecall.Pause(ctx, turnKept/10); err != nil {
 					return err
 				}
 				again()
@@ -238,15 +239,4 @@ func (w *waiter) showLife(ctx context.Context) error {
 		return nil // the place is gone, and the next look finds that out
 	}
 	return err
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"baton/internal/storecall"
 )
 
 // members is a connection to each member that was needed so far, and which of
@@ -112,9 +114,6 @@ func once[R any](ctx context.Context, s *Store, limit time.Duration, call func(c
 	return r, err
 }
 
-// retryPause is between two attempts at something that failed.
-const retryPause = 20 * time.Millisecond
-
 // ask repeats what changes nothing, or nothing more the second time, until it
 // is answered or ctx ends. Each attempt has a part of the time.
 func ask[R any](ctx context.Context, s *Store, call func(context.Context, *clientv3.Client) (R, error)) (R, error) {
@@ -123,7 +122,7 @@ func ask[R any](ctx context.Context, s *Store, call func(context.Context, *clien
 		if err == nil || refused(err) {
 			return r, err
 		}
-		if pause(ctx, retryPause) != nil {
+		if storecall.Pause(ctx, storecall.RetryPause) != nil {
 			return r, err
 		}
 	}
@@ -153,7 +152,7 @@ func (s *Store) newLease(ctx context.Context, seconds int64) (*clientv3.LeaseGra
 // revoke gives an etcd lease back that nothing depends on. If that fails it
 // runs out by itself.
 func (s *Store) revoke(id clientv3.LeaseID) {
-	s.chore(func(ctx context.Context) {
+	s.calls.Chore(func(ctx context.Context) {
 		_, _ = once(ctx, s, s.timeout, func(ctx context.Context, c *clientv3.Client) (*clientv3.LeaseRevokeResponse, error) {
 			return c.Revoke(ctx, id)
 		})

@@ -21,20 +21,20 @@ func (s *Store) History(ctx context.Context, group string) ([]baton.PastTerm, er
 	if err := baton.ValidateID("group", group); err != nil {
 		return nil, err
 	}
-	bounded, cancel := s.begin(ctx, s.timeout)
+	bounded, cancel := s.calls.Begin(ctx)
 	defer cancel()
 	if _, err := s.load(bounded, group, false); err != nil { // writes down an expiry that nobody saw
-		return nil, s.fail(ctx, "history", err)
+		return nil, s.calls.Fail(ctx, "history", err)
 	}
 	resp, err := s.readTogether(bounded, clientv3.OpGet(s.keys.past(group), clientv3.WithPrefix()), clientv3.OpGet(s.keys.record(group)))
 	if err != nil {
-		return nil, s.fail(ctx, "history", err)
+		return nil, s.calls.Fail(ctx, "history", err)
 	}
 	var history []baton.PastTerm
 	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
 		var p past
 		if err := json.Unmarshal(kv.Value, &p); err != nil {
-			return nil, s.fail(ctx, "history", fmt.Errorf("read %s: %w", kv.Key, err))
+			return nil, s.calls.Fail(ctx, "history", fmt.Errorf("read %s: %w", kv.Key, err))
 		}
 		history = append(history, p.term())
 	}
@@ -42,7 +42,7 @@ func (s *Store) History(ctx context.Context, group string) ([]baton.PastTerm, er
 	st := state{group: group}
 	for _, kv := range resp.Responses[1].GetResponseRange().Kvs {
 		if err := st.readRecord(kv); err != nil {
-			return nil, s.fail(ctx, "history", err)
+			return nil, s.calls.Fail(ctx, "history", err)
 		}
 	}
 	if st.record.Holder != nil {
@@ -80,15 +80,15 @@ func (s *Store) Group(ctx context.Context, id string) (baton.Group, error) {
 	if err := baton.ValidateID("group_id", id); err != nil {
 		return baton.Group{}, err
 	}
-	bounded, cancel := s.begin(ctx, s.timeout)
+	bounded, cancel := s.calls.Begin(ctx)
 	defer cancel()
 	resp, err := s.readTogether(bounded, clientv3.OpGet(s.keys.policy(id)), clientv3.OpGet(s.keys.term(id)))
 	if err != nil {
-		return baton.Group{}, s.fail(ctx, "group", err)
+		return baton.Group{}, s.calls.Fail(ctx, "group", err)
 	}
 	if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
 		g, err := readGroup(id, kvs[0])
-		return g, s.fail(ctx, "group", err)
+		return g, s.calls.Fail(ctx, "group", err)
 	}
 	if len(resp.Responses[1].GetResponseRange().Kvs) > 0 {
 		return baton.Group{ID: id}, nil
@@ -108,13 +108,13 @@ func (s *Store) PutGroup(ctx context.Context, g baton.Group) (baton.Group, error
 	if err != nil {
 		return baton.Group{}, err
 	}
-	bounded, cancel := s.begin(ctx, s.timeout)
+	bounded, cancel := s.calls.Begin(ctx)
 	defer cancel()
 	resp, err := s.commit(bounded,
 		[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(s.keys.policy(g.ID)), "=", int64(g.Version))},
 		[]clientv3.Op{clientv3.OpPut(s.keys.policy(g.ID), string(value))})
 	if err != nil {
-		return baton.Group{}, s.fail(ctx, "put group", err)
+		return baton.Group{}, s.calls.Fail(ctx, "put group", err)
 	}
 	if !resp.Succeeded {
 		return baton.Group{}, &baton.ConflictError{
@@ -132,15 +132,9 @@ func (s *Store) DeleteGroup(ctx context.Context, id string) error {
 	if err := baton.ValidateID("group_id", id); err != nil {
 		return err
 	}
-	bounded, cancel := s.begin(ctx, s.timeout)
-	defer cancel()
-	for bounded.Err() == nil {
-		done, err := s.deleteGroup(bounded, id)
-		if done || err != nil {
-			return s.fail(ctx, "delete group", err)
-		}
-	}
-	return s.fail(ctx, "delete group", errBusy)
+	return s.calls.Until(ctx, "delete group", func(ctx context.Context) (done bool, err error) {
+		return s.deleteGroup(ctx, id)
+	})
 }
 
 func (s *Store) deleteGroup(ctx context.Context, id string) (done bool, err error) {
@@ -186,13 +180,13 @@ func (s *Store) deleteGroup(ctx context.Context, id string) (done bool, err erro
 
 // Groups lists the groups that are registered or were led, ordered by id.
 func (s *Store) Groups(ctx context.Context) ([]baton.Group, error) {
-	bounded, cancel := s.begin(ctx, s.timeout)
+	bounded, cancel := s.calls.Begin(ctx)
 	defer cancel()
 	resp, err := s.readTogether(bounded,
 		clientv3.OpGet(s.keys.terms(), clientv3.WithPrefix(), clientv3.WithKeysOnly()),
 		clientv3.OpGet(s.keys.policies(), clientv3.WithPrefix()))
 	if err != nil {
-		return nil, s.fail(ctx, "groups", err)
+		return nil, s.calls.Fail(ctx, "groups", err)
 	}
 	groups := map[string]baton.Group{}
 	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
@@ -203,7 +197,7 @@ func (s *Store) Groups(ctx context.Context) ([]baton.Group, error) {
 		id := strings.TrimPrefix(string(kv.Key), s.keys.policies())
 		g, err := readGroup(id, kv)
 		if err != nil {
-			return nil, s.fail(ctx, "groups", err)
+			return nil, s.calls.Fail(ctx, "groups", err)
 		}
 		groups[id] = g
 	}

@@ -21,17 +21,17 @@ func (s *Store) Renew(ctx context.Context, id baton.LeaseID, extend time.Duratio
 	if err := guarantees.ValidateExtend(extend); err != nil {
 		return baton.Lease{}, err
 	}
-	bounded, cancel := s.begin(ctx, s.timeout)
+	bounded, cancel := s.calls.Begin(ctx)
 	defer cancel()
 	st, err := s.load(bounded, id.Group, false)
 	if err != nil {
-		return baton.Lease{}, s.fail(ctx, "renew", err)
+		return baton.Lease{}, s.calls.Fail(ctx, "renew", err)
 	}
 	if st.leads(id) && extend > st.record.Holder.ttl() {
 		return baton.Lease{}, &baton.InvalidTTLError{Field: "extend", TTL: extend, Min: time.Millisecond, Max: st.record.Holder.ttl()}
 	}
 	lease, err := s.renew(bounded, st, id)
-	return lease, s.fail(ctx, "renew", err)
+	return lease, s.calls.Fail(ctx, "renew", err)
 }
 
 // renew keeps alive the etcd lease of the leadership id, which was seen in st.

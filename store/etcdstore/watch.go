@@ -24,27 +24,15 @@ const probeEvery = 5 * time.Second
 // Watch yields the state of the group, or what came after the cursor, then
 // every change. Cursors are revisions of etcd; they last until etcd compacts them.
 func (s *Store) Watch(ctx context.Context, group string, after baton.Cursor) iter.Seq2[baton.Event, error] {
-	return func(yield func(baton.Event, error) bool) {
-		if err := baton.ValidateID("group", group); err != nil {
-			yield(baton.Event{}, err)
-			return
-		}
-		inner, cancel := s.begin(ctx, 0)
-		defer cancel()
-		w := &watch{s: s, group: group, yield: func(ev baton.Event) bool { return yield(ev, nil) }}
-		if err := w.run(inner, after); !errors.Is(err, errLeft) {
-			yield(baton.Event{}, s.fail(ctx, "watch", err))
-		}
-	}
+	return s.calls.Watch(ctx, group, func(ctx context.Context, yield func(baton.Event) error) error {
+		return (&watch{s: s, group: group, yield: yield}).run(ctx, after)
+	})
 }
-
-// errLeft: whoever reads the watch has left it.
-var errLeft = errors.New("the reader left")
 
 type watch struct {
 	s     *Store
 	group string
-	yield func(baton.Event) bool
+	yield func(baton.Event) error
 
 	seen *state      // the group as far as events have told
 	told baton.Event // what was yielded last, or what the cursor stands for
@@ -227,10 +215,7 @@ func (w *watch) tell(ev baton.Event, gap bool) error {
 	ev.Gap = gap
 	ev.Cursor = formatCursor(w.s.keys.in(w.seen.cluster), w.seen.revision)
 	w.told = ev
-	if !w.yield(ev) {
-		return errLeft
-	}
-	return nil
+	return w.yield(ev)
 }
 
 // event describes the state of a group.

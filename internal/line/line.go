@@ -156,7 +156,7 @@ func (l *Line) leave(ctx context.Context, w *waiter) (done bool, err error) {
 	return true, err
 }
 
-// Open says that the group is vacant, or about to be, and calls the first in
+// Open says that the group is vacant, and calls the first in
 // line, or the successor if one is named and in line. If it is not in line it
 // is waited for, up to wait, before anyone else is called: an owner that cannot have lost
 // its line gives 0, one that took over SuccessorKept. A group that is open already
@@ -176,8 +176,21 @@ func (l *Line) Open(group, successor string, wait time.Duration) {
 	q.arm(now)
 }
 
-// Shut takes Open back: the vacancy that was about to be does not come. Whoever
-// was called keeps its place.
+// Foretell calls the first in line ahead of a vacancy of which Open or Shut will
+// tell. The turn does not run out before that: whoever has it can do no more than wait.
+func (l *Line) Foretell(group string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q := l.groups[group]
+	if q == nil {
+		return
+	}
+	now := q.settle()
+	q.foretell(now)
+	q.arm(now)
+}
+
+// Shut takes Foretell back: the vacancy does not come. Whoever was called keeps its place.
 func (l *Line) Shut(group string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -45,7 +45,13 @@ func (s *store) vacate(successor string, wait time.Duration) {
 	s.Open(group, successor, wait)
 }
 
-// shut says that whoever was about to go stays.
+// foretell says that whoever holds the group is about to go, shut that it stays.
+func (s *store) foretell() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Foretell(group)
+}
+
 func (s *store) shut() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -21,6 +21,7 @@ type model struct {
 	line      []*standing
 	turn      *standing
 	turnUntil time.Duration
+	foretold  bool // vacant, but not yet
 	successor string
 	until     time.Duration // of the wait for the successor
 	returned  []string      // what Awaits returned in this step: "a called", "a replaced"
@@ -94,7 +95,17 @@ func (m *model) cancel(node string) {
 	}
 }
 
+func (m *model) foretell() {
+	if !m.vacant && len(m.line) > 0 {
+		m.vacant, m.foretold = true, true
+		m.call()
+	}
+}
+
 func (m *model) open(successor string, wait time.Duration) {
+	if m.foretold {
+		m.foretold, m.turnUntil = false, m.now+TurnKept
+	}
 	if m.vacant && (m.turn != nil || m.successor != "") {
 		return
 	}
@@ -108,7 +119,7 @@ func (m *model) open(successor string, wait time.Duration) {
 }
 
 func (m *model) granted(node string) {
-	m.vacant, m.turn, m.successor = false, nil, ""
+	m.shut()
 	if s := m.find(node); s != nil {
 		if s.waiting {
 			m.returned = append(m.returned, node+" called")
@@ -117,11 +128,11 @@ func (m *model) granted(node string) {
 	}
 }
 
-func (m *model) shut() { m.vacant, m.turn, m.successor = false, nil, "" }
+func (m *model) shut() { m.vacant, m.foretold, m.turn, m.successor = false, false, nil, "" }
 
 func (m *model) tick() {
 	m.now += tick
-	if m.turn != nil && m.turnUntil <= m.now {
+	if m.turn != nil && m.turnUntil <= m.now && !m.foretold {
 		m.remove(m.turn)
 	}
 	if m.until <= m.now {
@@ -131,6 +142,9 @@ func (m *model) tick() {
 		if !s.waiting && s.seen+PlaceKept <= m.now {
 			m.remove(s)
 		}
+	}
+	if m.foretold && len(m.line) == 0 {
+		m.shut() // it is forgotten, and the owner says that the group is held
 	}
 	m.call()
 }
@@ -159,7 +173,7 @@ type step struct {
 
 var steps = rapid.Custom(func(t *rapid.T) step {
 	return step{
-		Do:    rapid.SampledFrom([]string{"await", "await", "await", "cancel", "open", "transfer", "transfer or wait", "shut", "grant", "time", "time"}).Draw(t, "do"),
+		Do:    rapid.SampledFrom([]string{"await", "await", "await", "cancel", "open", "transfer", "transfer or wait", "foretell", "foretell", "shut", "grant", "time", "time"}).Draw(t, "do"),
 		Node:  rapid.SampledFrom([]string{"a", "b", "c", "d", "e"}).Draw(t, "node"),
 		Ticks: rapid.SampledFrom([]int{1, 1, 3, 5, 9, 10, 11, 49, 50, 60}).Draw(t, "ticks"),
 	}
@@ -233,6 +247,9 @@ func follow(t *testing.T, vacant bool, script []step) error {
 		case "transfer or wait":
 			s.vacate(st.Node, SuccessorKept)
 			m.open(st.Node, SuccessorKept)
+		case "foretell":
+			s.foretell()
+			m.foretell()
 		case "shut":
 			s.shut()
 			m.shut()

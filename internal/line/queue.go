@@ -81,6 +81,8 @@ type queue struct {
 	turn      *place
 	taken     bool // an Await has returned with it
 	turnUntil time.Duration
+	// foretold: the group is not vacant yet, and until it is no turn runs out.
+	foretold bool
 
 	// successor is waited for until successorUntil.
 	successor      string
@@ -170,7 +172,17 @@ func (q *queue) learn(vacant bool) {
 	}
 }
 
+func (q *queue) foretell(now time.Duration) {
+	if q.state != open {
+		q.state, q.foretold = open, true
+		q.call(now)
+	}
+}
+
 func (q *queue) open(successor string, wait, now time.Duration) {
+	if q.foretold {
+		q.foretold, q.turnUntil = false, now+TurnKept
+	}
 	if q.state == open && (q.turn != nil || q.successor != "") {
 		return
 	}
@@ -205,7 +217,7 @@ func (q *queue) firstOf(node string) *place {
 
 // close takes a turn back: the group is held.
 func (q *queue) close() {
-	q.state = held
+	q.state, q.foretold = held, false
 	q.turn = nil
 	q.successor = ""
 }
@@ -251,7 +263,7 @@ func (q *queue) call(now time.Duration) {
 
 // turnEnds is when the turn that is out will be missed.
 func (q *queue) turnEnds() (time.Duration, bool) {
-	if q.turn == nil || q.turn.waiter != nil {
+	if q.turn == nil || q.turn.waiter != nil || q.foretold {
 		return 0, false
 	}
 	return q.turnUntil, true

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"baton"
+	"baton/internal/line"
 )
 
 // called waits in line, and tells when it is called.
@@ -86,10 +87,12 @@ func TestAnEndThatDoesNotComeIsTakenBack(t *testing.T) {
 			_, err := s.Acquire(context.Background(), "g", baton.Candidate{NodeID: "first", InstanceID: "first-1"}, time.Minute)
 			acquired <- err
 		}()
-		time.Sleep(100 * time.Millisecond)
+		time.Sleep(2 * line.TurnKept)
 		select {
 		case err := <-acquired:
 			c.t.Fatalf("answered before the fate of the end was known: %v", err)
+		case err := <-second:
+			c.t.Fatalf("the second was called while the first waits for the fate of the end: %v", err)
 		default:
 		}
 		settle(unavailable("propose", errNotProposed))

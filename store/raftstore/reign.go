@@ -224,7 +224,7 @@ func (r *reign) fate(group string, term baton.Term) func(err error) {
 // goes first, and is not known before the commit. Called under s.mu.
 func (r *reign) foretell(group string) {
 	if r.marking[group] == 0 && r.s.record.Get(group).Ending == nil {
-		r.line.Open(group, "", 0)
+		r.line.Foretell(group)
 	}
 }
 

@@ -77,7 +77,7 @@ var onlyForTests = []string{"baton/storetest", "baton/fence/fencetest", "baton/i
 
 // standardOnly are packages that pull in nothing but the standard library and
 // packages of this module.
-var standardOnly = []string{"baton", "baton/fence", "baton/api", "baton/internal/testserver", "baton/internal/storecall"}
+var standardOnly = []string{"baton", "baton/fence", "baton/api", "baton/internal/testserver", "baton/internal/storecall", "baton/internal/bound"}
 
 // clients are modules that talk to one kind of server, by the start of their
 // path, and the only packages below storage, fencing and peers that may pull

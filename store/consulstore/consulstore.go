@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"baton"
+	"baton/internal/bound"
 	"baton/internal/storecall"
 )
 
@@ -178,39 +179,19 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// keys is the prefix, and knows what lies below it. Ids have no slash in them.
+// keys has, besides those of all stores of its kind,
 //
-//	leases/GROUP              who leads, or who led last: JSON; locked by the holder's session
-//	past/GROUP/NN             a ring of the terms that ended: JSON
-//	line/GROUP/NODE/INSTANCE  one who waits, locked by a session of its own that takes it along
-//	terms/GROUP               the last term; kept apart, so that who removes a record does not reset it
-//	policies/GROUP            what is registered: JSON
-//	floor                     the term that new groups start above
-//	id                        tells these keys from those of all other stores
-type keys string
+//	leases/GROUP  who leads, or who led last: JSON; locked by the holder's session
+//	id            tells these keys from those of all other stores
+type keys struct{ bound.Keys }
 
 // prefix writes a prefix as it is in a URL, where some of our requests have it.
 func prefix(p string) keys {
-	return keys(orDefault(strings.TrimPrefix(path.Clean("/"+p), "/"), DefaultPrefix))
+	return keys{bound.Keys(orDefault(strings.TrimPrefix(path.Clean("/"+p), "/"), DefaultPrefix))}
 }
 
-func (k keys) lease(group string) string  { return string(k) + "/leases/" + group }
-func (k keys) past(group string) string   { return string(k) + "/past/" + group + "/" }
-func (k keys) line(group string) string   { return string(k) + "/line/" + group + "/" }
-func (k keys) term(group string) string   { return string(k) + "/terms/" + group }
-func (k keys) terms() string              { return string(k) + "/terms/" }
-func (k keys) policy(group string) string { return string(k) + "/policies/" + group }
-func (k keys) policies() string           { return string(k) + "/policies/" }
-func (k keys) floor() string              { return string(k) + "/floor" }
-func (k keys) id() string                 { return string(k) + "/id" }
+func (k keys) lease(group string) string { return string(k.Keys) + "/leases/" + group }
+func (k keys) id() string                { return string(k.Keys) + "/id" }
 
 // nothing is never written. To delete it is a write that changes nothing.
-func (k keys) nothing() string { return string(k) + "/nothing" }
-
-func (k keys) slot(group string, n int) string {
-	return fmt.Sprintf("%s%02d", k.past(group), n)
-}
-
-func (k keys) place(group string, c baton.Candidate) string {
-	return k.line(group) + c.NodeID + "/" + c.InstanceID
-}
+func (k keys) nothing() string { return string(k.Keys) + "/nothing" }

@@ -4,12 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/hashicorp/consul/api"
 
 	"baton"
+	"baton/internal/bound"
 	"baton/internal/storecall"
 )
 
@@ -40,9 +40,9 @@ func (s *Store) acquire(ctx context.Context, group string, c baton.Candidate, tt
 		}
 		var lease baton.Lease
 		var done bool
-		if st.heldBy(c) {
+		if st.HeldBy(c) {
 			lease, done, err = s.renew(ctx, st, 0)
-		} else if refusal := s.refusal(st, c); refusal != nil {
+		} else if refusal := st.Refusal(c, func() (baton.Lease, error) { return s.forLooks(st), nil }); refusal != nil {
 			if done, err = s.current(ctx, st); done {
 				if err = refusal; lost[st.index] {
 					err = errLost // it would win yet
@@ -68,62 +68,35 @@ func (s *Store) acquire(ctx context.Context, group string, c baton.Candidate, tt
 	return baton.Lease{}, failed
 }
 
-// refusal is why the group, as it is, is not for c.
-func (s *Store) refusal(st *state, c baton.Candidate) error {
-	switch {
-	case st.endedLast(c):
-		return &baton.ConflictError{
-			Reason:  baton.ConflictInstanceEnded,
-			Message: fmt.Sprintf("instance %s of node %q has led group %q and its leadership ended: campaign with a new instance", c.InstanceID, c.NodeID, st.group),
-		}
-	case st.held():
-		lease := s.forLooks(st)
-		return &baton.HeldError{Lease: lease, RetryAfter: lease.Remaining}
-	case max(st.last(), st.floor) >= baton.MaxTerm:
-		return &baton.ConflictError{
-			Reason:  baton.ConflictTermsExhausted,
-			Message: fmt.Sprintf("group %q has used up its terms: the last one is %d", st.group, max(st.last(), st.floor)),
-		}
-	}
-	if left := st.turnLeft(c, stamp()); left > 0 {
-		return &baton.HeldError{Lease: st.lease(), RetryAfter: left}
-	}
-	return nil
-}
-
 // grant tries to make c the holder of a group that was seen vacant.
 func (s *Store) grant(ctx context.Context, st *state, c baton.Candidate, ttl time.Duration) (lease baton.Lease, granted bool, err error) {
 	sent := s.clock.Now() // the session cannot begin before
-	session, err := s.newSession(ctx, "baton lease "+st.group, seconds(ttl), release)
+	session, err := s.newSession(ctx, "baton lease "+st.Group, bound.Seconds(ttl), release)
 	if err != nil {
 		return baton.Lease{}, false, err
 	}
-	h := holder{
-		Term: max(st.last(), st.floor) + 1, Node: c.NodeID, Instance: c.InstanceID, Metadata: c.Metadata,
-		TTL: seconds(ttl), Elected: stamp(),
-	}
-	next := st.record.grant(h)
+	next := st.Granted(c, bound.Seconds(ttl))
 	value, err := json.Marshal(next)
 	if err != nil {
 		return baton.Lease{}, false, err
 	}
-	key := s.keys.lease(st.group)
+	key := s.keys.lease(st.Group)
 	ops := api.TxnOps{
 		unchanged(key, st.index),
 		lock(key, session, value),
-		swap(s.keys.term(st.group), formatTerm(h.Term), st.termIndex),
-		kv(api.KVDelete, s.keys.place(st.group, c)),
+		swap(s.keys.Term(st.Group), []byte(bound.FormatTerm(next.Holder.Term)), st.termIndex),
+		kv(api.KVDelete, s.keys.Place(st.Group, c)),
 	}
 	if st.termIndex == 0 {
 		// The group may have come and gone since it was read: then the floor has moved.
-		ops = append(ops, unchanged(s.keys.floor(), st.floorIndex))
+		ops = append(ops, unchanged(s.keys.Floor(), st.floorIndex))
 	}
 	_, granted, err = s.commit(ctx, ops...)
 	switch {
 	case granted:
-		s.destroy(st.placeOf(c).session)
-		lease = next.Holder.lease(st.group)
-		lease.Remaining = s.promised(st.group, session, lease.TTL, sent)
+		s.destroy(st.places[bound.PlaceOf(c)])
+		lease = next.Holder.InGroup(st.Group)
+		lease.Remaining = s.promised(st.Group, session, lease.TTL, sent)
 	case err == nil || refused(err):
 		s.destroy(session) // of any other error the grant may come yet
 	}
@@ -135,11 +108,11 @@ func (s *Store) Release(ctx context.Context, id baton.LeaseID) error {
 	if err := id.Validate(); err != nil {
 		return err
 	}
-	return s.change(ctx, "release", id, func(st *state) (record, error) {
-		if !st.leads(id) {
-			return record{}, errNotLeader
+	return s.change(ctx, "release", id, func(st *state) (bound.Record, error) {
+		if !st.Leads(id) {
+			return bound.Record{}, errNotLeader
 		}
-		return st.record.over(baton.Resigned, nil, stamp()), nil
+		return st.Released(), nil
 	})
 }
 
@@ -151,32 +124,18 @@ func (s *Store) End(ctx context.Context, group string, term baton.Term, e baton.
 	if err := e.Validate(); err != nil {
 		return err
 	}
-	return s.change(ctx, "end", baton.LeaseID{Group: group, Term: term}, func(st *state) (record, error) {
-		if !st.held() || st.record.Holder.Term != term {
-			return record{}, errNotLeader
+	return s.change(ctx, "end", baton.LeaseID{Group: group, Term: term}, func(st *state) (bound.Record, error) {
+		if !st.HeldIn(term) {
+			return bound.Record{}, errNotLeader
 		}
-		if e.Successor != "" && !st.waits(e.Successor) {
-			return record{}, &baton.ConflictError{
-				Reason:  baton.ConflictNotInLine,
-				Message: fmt.Sprintf("node %q does not wait for group %q: it cannot succeed", e.Successor, group),
-			}
-		}
-		asked := &ending{Reason: e.Reason, Note: e.Note, Successor: e.Successor}
-		if e.Immediate {
-			return st.record.over(e.Reason, asked, stamp()), nil
-		}
-		h := *st.record.Holder
-		h.Ending = asked
-		next := st.record
-		next.Holder = &h
-		return next, nil
+		return st.Ended(e)
 	})
 }
 
 // change replaces the record of a group that is held, by one transaction on
 // exactly what decide has seen. An answer that is lost is not asked for again:
 // the second attempt could not tell its own success from another's.
-func (s *Store) change(ctx context.Context, op string, id baton.LeaseID, decide func(*state) (record, error)) error {
+func (s *Store) change(ctx context.Context, op string, id baton.LeaseID, decide func(*state) (bound.Record, error)) error {
 	return s.calls.Until(ctx, op, func(ctx context.Context) (done bool, err error) {
 		st, err := s.load(ctx, id.Group, with{line: true})
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"baton"
+	"baton/internal/bound"
 	"baton/internal/storecall"
 )
 
@@ -33,7 +34,7 @@ func (s *Store) Renew(ctx context.Context, id baton.LeaseID, extend time.Duratio
 		}
 		var lease baton.Lease
 		var done bool
-		if !st.leads(id) {
+		if !st.Leads(id) {
 			if done, err = s.current(bounded, st); done {
 				err = s.notLeader(st, id)
 			}
@@ -67,34 +68,34 @@ func (s *Store) Renew(ctx context.Context, id baton.LeaseID, extend time.Duratio
 // it was made after the old one was read, and the transaction fails if another
 // has come between.
 func (s *Store) renew(ctx context.Context, st *state, extend time.Duration) (lease baton.Lease, renewed bool, err error) {
-	if st.record.Holder.Ending != nil {
+	if st.Record.Holder.Ending != nil {
 		renewed, err = s.current(ctx, st)
 		if !renewed {
 			return baton.Lease{}, false, err
 		}
 		return s.forHolder(st), true, nil
 	}
-	h := *st.record.Holder
-	h.TTL = max(h.TTL, seconds(extend))
-	next := st.record
+	h := *st.Record.Holder
+	h.Seconds = max(h.Seconds, bound.Seconds(extend))
+	next := st.Record
 	next.Holder = &h
 	value, err := json.Marshal(next)
 	if err != nil {
 		return baton.Lease{}, false, err
 	}
 	sent := s.clock.Now() // the session cannot begin before
-	session, err := s.newSession(ctx, "baton lease "+st.group, h.TTL, release)
+	session, err := s.newSession(ctx, "baton lease "+st.Group, h.Seconds, release)
 	if err != nil {
 		return baton.Lease{}, false, err
 	}
-	key := s.keys.lease(st.group)
+	key := s.keys.lease(st.Group)
 	_, renewed, err = s.commit(ctx,
 		unchanged(key, st.index), unlock(key, st.session, value), lock(key, session, value))
 	switch {
 	case renewed:
 		s.destroy(st.session)
-		lease = h.lease(st.group)
-		lease.Remaining = s.promised(st.group, session, lease.TTL, sent)
+		lease = h.InGroup(st.Group)
+		lease.Remaining = s.promised(st.Group, session, lease.TTL, sent)
 	case err == nil || refused(err):
 		s.destroy(session) // of any other error the renewal may come yet
 	}

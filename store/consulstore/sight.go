@@ -31,14 +31,14 @@ func (s *Store) promised(group, session string, ttl, sent time.Duration) time.Du
 func (s *Store) seen(st *state) sight {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !st.held() {
-		delete(s.sights, st.group)
+	if !st.Held() {
+		delete(s.sights, st.Group)
 		return sight{}
 	}
-	known := s.sights[st.group]
+	known := s.sights[st.Group]
 	if known.session != st.session {
 		known = sight{session: st.session, since: s.clock.Now()}
-		s.sights[st.group] = known
+		s.sights[st.Group] = known
 	}
 	return known
 }
@@ -46,7 +46,7 @@ func (s *Store) seen(st *state) sight {
 // forLooks is the state as a lease for those who look. What is left is at most
 // that: the holder may have less.
 func (s *Store) forLooks(st *state) baton.Lease {
-	lease := st.lease()
+	lease := st.Lease()
 	if seen := s.seen(st); lease.Held() {
 		lease.Remaining = max(0, lease.TTL-(s.clock.Now()-seen.since))
 	}
@@ -57,7 +57,7 @@ func (s *Store) forLooks(st *state) baton.Lease {
 // If this store did not give it its time, that is 0: the holder keeps what it
 // was promised.
 func (s *Store) forHolder(st *state) baton.Lease {
-	lease := st.lease()
+	lease := st.Lease()
 	if seen := s.seen(st); lease.Held() && seen.own {
 		lease.Remaining = max(0, lease.TTL-(s.clock.Now()-seen.since))
 	}

@@ -6,80 +6,34 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/hashicorp/consul/api"
 
 	"baton"
+	"baton/internal/bound"
 )
 
-// state is a group at one moment.
+// state is a group at one moment. It is bound by the session that has locked the record.
 type state struct {
-	group   string
-	record  record
-	session string // that has locked the record; empty if none has
+	bound.State
+	session string // empty if none has
 	index   uint64 // at which the record was changed last; 0 if there is none
 
-	counter               baton.Term // 0 if the group was never led
-	floor                 baton.Term
 	termIndex, floorIndex uint64
-	line                  []place
-	past                  []past // oldest first
+	places                map[bound.Place]string // the sessions of those in line
+	past                  []bound.Past           // oldest first
 }
 
-// held reports whether somebody leads. A leadership whose session is gone is over.
-func (st *state) held() bool { return st.record.Holder != nil && st.session != "" }
-
-// lapsed: the lease ran out, and nobody has written that down yet.
-func (st *state) lapsed() bool { return st.record.Holder != nil && st.session == "" }
-
-func (st *state) heldBy(c baton.Candidate) bool {
-	return st.held() && st.record.Holder.is(c.NodeID, c.InstanceID)
-}
-
-// leads reports whether exactly this leadership stands.
-func (st *state) leads(id baton.LeaseID) bool {
-	return st.held() && st.record.Holder.Term == id.Term && st.record.Holder.is(id.NodeID, id.InstanceID)
-}
-
-// last is the last term; of a group that was never led the floor.
-func (st *state) last() baton.Term {
-	last := st.counter
-	if h := st.record.Holder; h != nil {
-		last = max(last, h.Term)
-	}
-	if p := st.record.Last; p != nil {
-		last = max(last, p.Term)
-	}
-	if last == 0 {
-		return st.floor
-	}
-	return last
-}
-
-// lease is the state as a lease, without what is left of it.
-func (st *state) lease() baton.Lease {
-	if st.held() {
-		return st.record.Holder.lease(st.group)
-	}
-	return baton.Lease{Group: st.group, Term: st.last()}
-}
-
-// endedLast reports whether the leadership of this campaign ended last.
-func (st *state) endedLast(c baton.Candidate) bool {
-	p := st.record.Last
-	return p != nil && p.Node == c.NodeID && p.Instance == c.InstanceID
-}
-
-func (st *state) readRecord(pair *api.KVPair) error {
-	st.record, st.session, st.index = record{}, pair.Session, pair.ModifyIndex
+func (st *state) readRecord(pair *api.KVPair) (err error) {
+	st.Record, st.session, st.index = bound.Record{}, pair.Session, pair.ModifyIndex
+	st.Bound = st.session != ""
 	if pair.ModifyIndex > 0 {
-		if err := json.Unmarshal(pair.Value, &st.record); err != nil {
-			return fmt.Errorf("read %s: %w", pair.Key, err)
+		if st.Record, err = bound.Read[bound.Record](entry(pair)); err != nil {
+			return err
 		}
 	}
-	if st.session != "" && st.record.Holder == nil {
-		return fmt.Errorf("group %q: %w", st.group, errTorn)
+	if st.Bound && st.Record.Holder == nil {
+		return fmt.Errorf("group %q: %w", st.Group, errTorn)
 	}
 	return nil
 }
@@ -88,51 +42,60 @@ func readTerm(pair *api.KVPair) (baton.Term, error) {
 	if pair.ModifyIndex == 0 {
 		return 0, nil
 	}
-	n, err := strconv.ParseUint(string(pair.Value), 10, 64)
-	if err != nil || n > uint64(baton.MaxTerm) {
-		return 0, fmt.Errorf("read %s: %q is no term", pair.Key, pair.Value)
-	}
-	return baton.Term(n), nil
+	return bound.ReadTerm(entry(pair))
 }
 
-func formatTerm(t baton.Term) []byte { return strconv.AppendUint(nil, uint64(t), 10) }
+func entry(pair *api.KVPair) bound.Entry {
+	return bound.Entry{Key: pair.Key, Value: pair.Value, Version: pair.ModifyIndex}
+}
+
+func entries(pairs []*api.KVPair) []bound.Entry {
+	all := make([]bound.Entry, len(pairs))
+	for i, pair := range pairs {
+		all[i] = entry(pair)
+	}
+	return all
+}
 
 // with says what is read besides the record.
 type with struct{ line, past bool }
 
 // read reads a group, all at one moment.
 func (s *Store) read(ctx context.Context, group string, and with) (*state, error) {
-	record, term, floor := s.keys.lease(group), s.keys.term(group), s.keys.floor()
+	record, term, floor := s.keys.lease(group), s.keys.Term(group), s.keys.Floor()
 	var trees []string
 	if and.line {
-		trees = append(trees, s.keys.line(group))
+		trees = append(trees, s.keys.Line(group))
 	}
 	if and.past {
-		trees = append(trees, s.keys.past(group))
+		trees = append(trees, s.keys.Past(group))
 	}
 	f, err := s.readTogether(ctx, []string{record, term, floor}, trees...)
 	if err != nil {
 		return nil, err
 	}
-	st := &state{group: group, termIndex: f.keys[term].ModifyIndex, floorIndex: f.keys[floor].ModifyIndex}
+	st := &state{
+		State:     bound.State{Group: group},
+		termIndex: f.keys[term].ModifyIndex, floorIndex: f.keys[floor].ModifyIndex,
+	}
 	if err := st.readRecord(f.keys[record]); err != nil {
 		return nil, err
 	}
-	if st.counter, err = readTerm(f.keys[term]); err != nil {
+	if st.Counter, err = readTerm(f.keys[term]); err != nil {
 		return nil, err
 	}
-	if st.floor, err = readTerm(f.keys[floor]); err != nil {
+	if st.Floor, err = readTerm(f.keys[floor]); err != nil {
 		return nil, err
 	}
-	st.line = readLine(f.tree[s.keys.line(group)])
-	for _, pair := range f.tree[s.keys.past(group)] {
-		var p past
-		if err := json.Unmarshal(pair.Value, &p); err != nil {
-			return nil, fmt.Errorf("read %s: %w", pair.Key, err)
+	st.readLine(f.tree[s.keys.Line(group)])
+	for _, pair := range f.tree[s.keys.Past(group)] {
+		p, err := bound.Read[bound.Past](entry(pair))
+		if err != nil {
+			return nil, err
 		}
 		st.past = append(st.past, p)
 	}
-	slices.SortFunc(st.past, func(a, b past) int { return cmp.Compare(a.Term, b.Term) })
+	slices.SortFunc(st.past, func(a, b bound.Past) int { return cmp.Compare(a.Term, b.Term) })
 	return st, nil
 }
 
@@ -142,13 +105,13 @@ func (s *Store) read(ctx context.Context, group string, and with) (*state, error
 func (s *Store) load(ctx context.Context, group string, and with) (*state, error) {
 	for {
 		st, err := s.read(ctx, group, and)
-		if err != nil || !st.lapsed() {
+		if err != nil || !st.Lapsed() {
 			return st, err
 		}
-		next := st.record.over(baton.Expired, nil, stamp())
+		next := st.Expired()
 		_, err = s.replace(ctx, st, next)
 		if refused(err) { // who may only read is told the same
-			st.record, st.past = next, append(st.past, *next.Last)
+			st.Record, st.past = next, append(st.past, *next.Last)
 			return st, nil
 		}
 		if err != nil {
@@ -160,14 +123,14 @@ func (s *Store) load(ctx context.Context, group string, and with) (*state, error
 // replace writes a record over the one that was read, unless it or its lock has
 // changed since. If the new one ends a leadership, that goes into the ring, and
 // the record is unlocked.
-func (s *Store) replace(ctx context.Context, st *state, next record) (done bool, err error) {
+func (s *Store) replace(ctx context.Context, st *state, next bound.Record) (done bool, err error) {
 	value, err := json.Marshal(next)
 	if err != nil {
 		return false, err
 	}
-	key := s.keys.lease(st.group)
+	key := s.keys.lease(st.Group)
 	ops := api.TxnOps{swap(key, value, st.index)}
-	if next.Ended != st.record.Ended {
+	if next.Ended != st.Record.Ended {
 		line, err := json.Marshal(next.Last)
 		if err != nil {
 			return false, err
@@ -175,7 +138,7 @@ func (s *Store) replace(ctx context.Context, st *state, next record) (done bool,
 		if st.session != "" {
 			ops = api.TxnOps{unchanged(key, st.index), unlock(key, st.session, value)}
 		}
-		ops = append(ops, set(s.keys.slot(st.group, next.slot()), line))
+		ops = append(ops, set(s.keys.Slot(st.Group, next), line))
 	}
 	_, done, err = s.commit(ctx, ops...)
 	return done, err
@@ -188,6 +151,6 @@ func (s *Store) replace(ctx context.Context, st *state, next record) (done bool,
 // that by asking the others, and counts answers to what it asked before: so one
 // that was frozen and replaced tells, when it wakes up, what was.
 func (s *Store) current(ctx context.Context, st *state) (bool, error) {
-	_, done, err := s.commit(ctx, unchanged(s.keys.lease(st.group), st.index), kv(api.KVDelete, s.keys.nothing()))
+	_, done, err := s.commit(ctx, unchanged(s.keys.lease(st.Group), st.index), kv(api.KVDelete, s.keys.nothing()))
 	return done, err
 }

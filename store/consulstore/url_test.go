@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"baton"
+	"baton/internal/bound"
 )
 
 func TestParseURL(t *testing.T) {
@@ -39,10 +40,10 @@ func TestParseURL(t *testing.T) {
 
 // Consul's HTTP server cleans paths, so a prefix is clean from the start.
 func TestPrefixes(t *testing.T) {
-	for given, want := range map[string]keys{
+	for given, want := range map[string]bound.Keys{
 		"": "baton", "/": "baton", "a": "a", "/a/b/": "a/b", "a//b/./c": "a/b/c", "../a": "a", "p q": "p q",
 	} {
-		if got := prefix(given); got != want {
+		if got := prefix(given).Keys; got != want {
 			t.Errorf("%q: got %q, want %q", given, got, want)
 		}
 	}
@@ -77,14 +78,15 @@ func TestCursorsThatAreNone(t *testing.T) {
 
 // What a watch makes up from the past is what it would have seen.
 func TestChangesSinceAMark(t *testing.T) {
-	ended := func(terms ...baton.Term) (all []past) {
+	ended := func(terms ...baton.Term) (all []bound.Past) {
 		for _, term := range terms {
-			all = append(all, past{Term: term, Node: "n", Instance: "i", Reason: baton.Resigned})
+			all = append(all, bound.Past{Term: term, Node: "n", Instance: "i", Reason: baton.Resigned})
 		}
 		return all
 	}
-	leads := record{Holder: &holder{Term: 5, Node: "n", Instance: "j"}, Last: &ended(4)[0], Ended: 2}
-	vacant := record{Last: &ended(4)[0], Ended: 2}
+	leads := bound.Record{Holder: &bound.Holder{Term: 5, Node: "n", Instance: "j"}, Last: &ended(4)[0], Ended: 2}
+	vacant := bound.Record{Last: &ended(4)[0], Ended: 2}
+	stands := bound.State{Record: leads, Bound: true}
 	for _, c := range []struct {
 		name  string
 		st    state
@@ -92,16 +94,16 @@ func TestChangesSinceAMark(t *testing.T) {
 		want  []mark
 		known bool
 	}{
-		{"nothing new", state{record: leads, session: "s", past: ended(3, 4)}, mark{5, led}, nil, true},
-		{"one grant", state{record: leads, session: "s", past: ended(3, 4)}, mark{4, lost}, []mark{{5, led}}, true},
-		{"an end and a grant", state{record: leads, session: "s", past: ended(3, 4)}, mark{4, led}, []mark{{4, lost}, {5, led}}, true},
-		{"a whole term between", state{record: vacant, past: ended(3, 4)}, mark{3, lost}, []mark{{4, led}, {4, lost}}, true},
-		{"from the beginning", state{record: vacant, past: ended(3, 4), floor: 2}, mark{2, never}, []mark{{3, led}, {3, lost}, {4, led}, {4, lost}}, true},
-		{"from the beginning, deleted meanwhile", state{record: vacant, past: ended(3, 4), floor: 2}, mark{1, never}, nil, false},
-		{"from the beginning, overwritten since", state{record: record{Last: &ended(4)[0], Ended: 102}, past: ended(3, 4), floor: 2}, mark{2, never}, nil, false},
-		{"a term that is forgotten", state{record: vacant, past: ended(3, 4)}, mark{2, lost}, nil, false},
-		{"deleted", state{floor: 4}, mark{4, lost}, nil, false},
-		{"still nobody", state{floor: 4}, mark{4, never}, nil, true},
+		{"nothing new", state{State: stands, past: ended(3, 4)}, mark{5, led}, nil, true},
+		{"one grant", state{State: stands, past: ended(3, 4)}, mark{4, lost}, []mark{{5, led}}, true},
+		{"an end and a grant", state{State: stands, past: ended(3, 4)}, mark{4, led}, []mark{{4, lost}, {5, led}}, true},
+		{"a whole term between", state{State: bound.State{Record: vacant}, past: ended(3, 4)}, mark{3, lost}, []mark{{4, led}, {4, lost}}, true},
+		{"from the beginning", state{State: bound.State{Record: vacant, Floor: 2}, past: ended(3, 4)}, mark{2, never}, []mark{{3, led}, {3, lost}, {4, led}, {4, lost}}, true},
+		{"from the beginning, deleted meanwhile", state{State: bound.State{Record: vacant, Floor: 2}, past: ended(3, 4)}, mark{1, never}, nil, false},
+		{"from the beginning, overwritten since", state{State: bound.State{Record: bound.Record{Last: &ended(4)[0], Ended: 102}, Floor: 2}, past: ended(3, 4)}, mark{2, never}, nil, false},
+		{"a term that is forgotten", state{State: bound.State{Record: vacant}, past: ended(3, 4)}, mark{2, lost}, nil, false},
+		{"deleted", state{State: bound.State{Floor: 4}}, mark{4, lost}, nil, false},
+		{"still nobody", state{State: bound.State{Floor: 4}}, mark{4, never}, nil, true},
 	} {
 		got, known := c.st.since(c.from)
 		if known != c.known {

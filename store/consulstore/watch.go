@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"baton"
+	"baton/internal/bound"
 	"baton/internal/storecall"
 )
 
@@ -65,7 +65,7 @@ func (w *watch) run(ctx context.Context, after baton.Cursor) error {
 	if known {
 		err = w.catchUp(ctx, st)
 	} else {
-		err = w.tell(st.event(), after != "")
+		err = w.tell(st.Event(), after != "")
 	}
 	for err == nil {
 		if err = w.sleep(ctx, st); err != nil {
@@ -114,14 +114,14 @@ func (w *watch) sleep(ctx context.Context, st *state) error {
 
 // renewed reports whether the leadership that was told last is all that a record shows.
 func (w *watch) renewed(pair *api.KVPair) bool {
-	now := state{group: w.group}
-	return now.readRecord(pair) == nil && now.held() && markOf(now.event()) == w.at
+	now := state{State: bound.State{Group: w.group}}
+	return now.readRecord(pair) == nil && now.Held() && markOf(now.Event()) == w.at
 }
 
 // catchUp tells what happened between the mark and st.
 func (w *watch) catchUp(ctx context.Context, st *state) error {
 	missed, known := st.since(w.at)
-	if !known && st.last() < w.at.term {
+	if !known && st.Last() < w.at.term {
 		// It is older than what was told: a server that does not know of its
 		// successor said so, unless Consul was restored from a snapshot.
 		bounded, cancel := context.WithTimeout(ctx, w.s.timeout)
@@ -131,7 +131,7 @@ func (w *watch) catchUp(ctx context.Context, st *state) error {
 		}
 	}
 	if !known {
-		return w.tell(st.event(), true)
+		return w.tell(st.Event(), true)
 	}
 	for _, ev := range missed {
 		if err := w.tell(ev, false); err != nil {
@@ -149,20 +149,20 @@ func (w *watch) tell(ev baton.Event, gap bool) error {
 
 // since are the changes after a mark; known is false if they are not all there.
 func (st *state) since(m mark) (changes []baton.Event, known bool) {
-	if now := st.event(); markOf(now) == m {
+	if now := st.Event(); markOf(now) == m {
 		return nil, true
 	}
 	var all []baton.Event
 	for _, p := range st.past {
-		all = append(all, p.began(st.group), p.ended(st.group))
+		all = append(all, p.Began(st.Group), p.Lost(st.Group))
 	}
-	if st.held() {
-		all = append(all, st.event())
+	if st.Held() {
+		all = append(all, st.Event())
 	}
 	if m.phase == never {
 		// All are there if none was overwritten, and if the group was not deleted
 		// meanwhile, which raises the floor.
-		return all, st.floor == m.term && len(st.past) == st.record.Ended
+		return all, st.Floor == m.term && len(st.past) == st.Record.Ended
 	}
 	at := slices.IndexFunc(all, func(ev baton.Event) bool { return markOf(ev) == m })
 	return all[at+1:], at >= 0
@@ -176,34 +176,6 @@ func markOf(ev baton.Event) mark {
 		return mark{ev.Term, never}
 	}
 	return mark{ev.Term, lost}
-}
-
-// event describes the state of a group.
-func (st *state) event() baton.Event {
-	switch h, last := st.record.Holder, st.record.Last; {
-	case st.held():
-		return baton.Event{
-			Type: baton.LeaderChanged, Group: st.group, Term: h.Term, NodeID: h.Node, InstanceID: h.Instance,
-			Metadata: maps.Clone(h.Metadata), Time: time.UnixMilli(h.Elected),
-		}
-	case last != nil:
-		return last.ended(st.group)
-	}
-	return baton.Event{Type: baton.LeaderLost, Group: st.group, Term: st.last()}
-}
-
-func (p past) began(group string) baton.Event {
-	return baton.Event{
-		Type: baton.LeaderChanged, Group: group, Term: p.Term, NodeID: p.Node, InstanceID: p.Instance,
-		Metadata: maps.Clone(p.Metadata), Time: time.UnixMilli(p.Elected),
-	}
-}
-
-func (p past) ended(group string) baton.Event {
-	return baton.Event{
-		Type: baton.LeaderLost, Group: group, Term: p.Term, PreviousNodeID: p.Node,
-		Reason: p.Reason, Time: time.UnixMilli(p.Ended),
-	}
 }
 
 func formatCursor(store string, m mark) baton.Cursor {

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"baton"
+	"baton/internal/bound"
 	"baton/internal/storecall"
 )
 
@@ -104,7 +105,7 @@ func New(cfg Config) (*Store, error) {
 	if cfg.Prefix == "" {
 		cfg.Prefix = DefaultPrefix
 	}
-	s := &Store{keys: keys("/" + strings.Trim(cfg.Prefix, "/")), clock: cfg.Clock, timeout: cfg.Timeout}
+	s := &Store{keys: keys{bound.Keys("/" + strings.Trim(cfg.Prefix, "/"))}, clock: cfg.Clock, timeout: cfg.Timeout}
 	if cfg.Client != nil {
 		s.members = given(cfg.Client)
 	} else {
@@ -149,39 +150,19 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// keys is the prefix, and knows what lies below it. Ids have no slash in them.
+// keys has, besides those of all stores of its kind,
 //
-//	leases/GROUP/record            who leads, or who led last: JSON
-//	leases/GROUP/bound             the term, bound to the holder's etcd lease
-//	past/GROUP/NN                  a ring of the terms that ended: JSON
-//	line/GROUP/NODE/INSTANCE       one who waits, bound to an etcd lease of its own
-//	terms/GROUP                    the last term; kept apart, so that who removes a record does not reset it
-//	policies/GROUP                 what is registered: JSON
-//	floor                          the term that new groups start above
-type keys string
+//	leases/GROUP/record  who leads, or who led last: JSON
+//	leases/GROUP/bound   the term, bound to the holder's etcd lease
+type keys struct{ bound.Keys }
 
-func (k keys) record(group string) string { return string(k) + "/leases/" + group + "/record" }
-func (k keys) bound(group string) string  { return string(k) + "/leases/" + group + "/bound" }
-func (k keys) lease(group string) string  { return string(k) + "/leases/" + group + "/" }
-func (k keys) past(group string) string   { return string(k) + "/past/" + group + "/" }
-func (k keys) line(group string) string   { return string(k) + "/line/" + group + "/" }
-func (k keys) term(group string) string   { return string(k) + "/terms/" + group }
-func (k keys) terms() string              { return string(k) + "/terms/" }
-func (k keys) policy(group string) string { return string(k) + "/policies/" + group }
-func (k keys) policies() string           { return string(k) + "/policies/" }
-func (k keys) floor() string              { return string(k) + "/floor" }
-
-func (k keys) slot(group string, n int) string {
-	return fmt.Sprintf("%s%02d", k.past(group), n)
-}
-
-func (k keys) place(group string, c baton.Candidate) string {
-	return k.line(group) + c.NodeID + "/" + c.InstanceID
-}
+func (k keys) lease(group string) string  { return string(k.Keys) + "/leases/" + group + "/" }
+func (k keys) record(group string) string { return k.lease(group) + "record" }
+func (k keys) bound(group string) string  { return k.lease(group) + "bound" }
 
 // in tells these keys in one etcd cluster from all others, for cursors.
 func (k keys) in(cluster uint64) uint64 {
 	hash := fnv.New64a()
-	_, _ = fmt.Fprintf(hash, "%x %s", cluster, string(k))
+	_, _ = fmt.Fprintf(hash, "%x %s", cluster, string(k.Keys))
 	return hash.Sum64()
 }

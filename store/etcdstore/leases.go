@@ -4,13 +4,13 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"baton"
+	"baton/internal/bound"
 	"baton/internal/storecall"
 )
 
@@ -39,15 +39,16 @@ func (s *Store) acquire(ctx context.Context, group string, c baton.Candidate, tt
 		if err != nil {
 			return baton.Lease{}, err
 		}
-		if st.heldBy(c) {
-			lease, err := s.renew(ctx, st, st.lease().ID())
+		if st.HeldBy(c) {
+			lease, err := s.renew(ctx, st, st.Lease().ID())
 			if errors.Is(err, baton.ErrNotLeader) {
 				continue // it ended just now, which is another answer
 			}
 			return lease, err
 		}
-		if err := s.refusal(ctx, st, c); err != nil {
-			return baton.Lease{}, err
+		refusal := st.Refusal(c, func() (baton.Lease, error) { return s.withRemaining(ctx, st) })
+		if refusal != nil {
+			return baton.Lease{}, refusal
 		}
 		lease, granted, err := s.grant(ctx, st, c, ttl)
 		if granted || refused(err) {
@@ -64,62 +65,34 @@ func (s *Store) acquire(ctx context.Context, group string, c baton.Candidate, tt
 	return baton.Lease{}, failed
 }
 
-// refusal is why the group, as it is, is not for c.
-func (s *Store) refusal(ctx context.Context, st *state, c baton.Candidate) error {
-	switch {
-	case st.endedLast(c):
-		return &baton.ConflictError{
-			Reason:  baton.ConflictInstanceEnded,
-			Message: fmt.Sprintf("instance %s of node %q has led group %q and its leadership ended: campaign with a new instance", c.InstanceID, c.NodeID, st.group),
-		}
-	case st.held():
-		lease, err := s.withRemaining(ctx, st)
-		if err != nil {
-			return err
-		}
-		return &baton.HeldError{Lease: lease, RetryAfter: lease.Remaining}
-	case max(st.last(), st.floor) >= baton.MaxTerm:
-		return &baton.ConflictError{
-			Reason:  baton.ConflictTermsExhausted,
-			Message: fmt.Sprintf("group %q has used up its terms: the last one is %d", st.group, max(st.last(), st.floor)),
-		}
-	}
-	if left := st.turnLeft(c, stamp()); left > 0 {
-		return &baton.HeldError{Lease: st.lease(), RetryAfter: left}
-	}
-	return nil
-}
-
 // grant tries to make c the holder of a group that was seen vacant.
 func (s *Store) grant(ctx context.Context, st *state, c baton.Candidate, ttl time.Duration) (lease baton.Lease, granted bool, err error) {
 	sent := s.clock.Now() // the etcd lease cannot begin before
-	fresh, err := s.newLease(ctx, int64((ttl+time.Second-1)/time.Second))
+	fresh, err := s.newLease(ctx, bound.Seconds(ttl))
 	if err != nil {
 		return baton.Lease{}, false, err
 	}
-	h := holder{
-		Term: max(st.last(), st.floor) + 1, Node: c.NodeID, Instance: c.InstanceID, Metadata: c.Metadata,
-		TTL: fresh.TTL, Lease: leaseID(fresh.ID), Elected: stamp(),
-	}
-	next := st.record.grant(h)
+	next := st.Granted(c, fresh.TTL)
+	next.Holder.Lease = formatLease(fresh.ID)
 	value, err := json.Marshal(next)
 	if err != nil {
 		return baton.Lease{}, false, err
 	}
 	conditions := []clientv3.Cmp{
-		clientv3.Compare(clientv3.ModRevision(s.keys.record(st.group)), "=", st.recordRev),
-		clientv3.Compare(clientv3.CreateRevision(s.keys.bound(st.group)), "=", 0),
-		clientv3.Compare(clientv3.ModRevision(s.keys.term(st.group)), "=", st.termRev),
+		clientv3.Compare(clientv3.ModRevision(s.keys.record(st.Group)), "=", st.recordRev),
+		clientv3.Compare(clientv3.CreateRevision(s.keys.bound(st.Group)), "=", 0),
+		clientv3.Compare(clientv3.ModRevision(s.keys.Term(st.Group)), "=", st.termRev),
 	}
 	if st.termRev == 0 {
 		// The group may have come and gone since it was read: then the floor has moved.
-		conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(s.keys.floor()), "=", st.floorRev))
+		conditions = append(conditions, clientv3.Compare(clientv3.ModRevision(s.keys.Floor()), "=", st.floorRev))
 	}
+	term := bound.FormatTerm(next.Holder.Term)
 	resp, err := s.commit(ctx, conditions, []clientv3.Op{
-		clientv3.OpPut(s.keys.record(st.group), string(value)),
-		clientv3.OpPut(s.keys.bound(st.group), formatTerm(h.Term), clientv3.WithLease(fresh.ID)),
-		clientv3.OpPut(s.keys.term(st.group), formatTerm(h.Term)),
-		clientv3.OpDelete(s.keys.place(st.group, c)),
+		clientv3.OpPut(s.keys.record(st.Group), string(value)),
+		clientv3.OpPut(s.keys.bound(st.Group), term, clientv3.WithLease(fresh.ID)),
+		clientv3.OpPut(s.keys.Term(st.Group), term),
+		clientv3.OpDelete(s.keys.Place(st.Group, c)),
 	})
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return baton.Lease{}, false, nil // it ran out on the way: a new one is needed
@@ -134,7 +107,7 @@ func (s *Store) grant(ctx context.Context, st *state, c baton.Candidate, ttl tim
 		s.revoke(fresh.ID)
 		return baton.Lease{}, false, nil
 	}
-	lease = next.Holder.lease(st.group)
+	lease = next.Holder.InGroup(st.Group)
 	lease.Remaining = max(0, lease.TTL-(s.clock.Now()-sent))
 	return lease, true, nil
 }
@@ -144,11 +117,11 @@ func (s *Store) Release(ctx context.Context, id baton.LeaseID) error {
 	if err := id.Validate(); err != nil {
 		return err
 	}
-	return s.change(ctx, "release", id.Group, func(ctx context.Context, st *state) (record, error) {
-		if !st.leads(id) {
-			return record{}, s.notLeader(ctx, st, id)
+	return s.change(ctx, "release", id.Group, func(ctx context.Context, st *state) (bound.Record, error) {
+		if !st.Leads(id) {
+			return bound.Record{}, s.notLeader(ctx, st, id)
 		}
-		return st.record.over(baton.Resigned, nil, stamp()), nil
+		return st.Released(), nil
 	})
 }
 
@@ -160,32 +133,18 @@ func (s *Store) End(ctx context.Context, group string, term baton.Term, e baton.
 	if err := e.Validate(); err != nil {
 		return err
 	}
-	return s.change(ctx, "end", group, func(ctx context.Context, st *state) (record, error) {
-		if !st.held() || st.record.Holder.Term != term {
-			return record{}, s.notLeader(ctx, st, baton.LeaseID{Group: group, Term: term})
+	return s.change(ctx, "end", group, func(ctx context.Context, st *state) (bound.Record, error) {
+		if !st.HeldIn(term) {
+			return bound.Record{}, s.notLeader(ctx, st, baton.LeaseID{Group: group, Term: term})
 		}
-		if e.Successor != "" && !st.waits(e.Successor) {
-			return record{}, &baton.ConflictError{
-				Reason:  baton.ConflictNotInLine,
-				Message: fmt.Sprintf("node %q does not wait for group %q: it cannot succeed", e.Successor, group),
-			}
-		}
-		asked := &ending{Reason: e.Reason, Note: e.Note, Successor: e.Successor}
-		if e.Immediate {
-			return st.record.over(e.Reason, asked, stamp()), nil
-		}
-		h := *st.record.Holder
-		h.Ending = asked
-		next := st.record
-		next.Holder = &h
-		return next, nil
+		return st.Ended(e)
 	})
 }
 
 // change replaces the record of a group that is held, by one transaction on
 // exactly what decide has seen. An answer that is lost is not asked for again:
 // the second attempt could not tell its own success from another's.
-func (s *Store) change(ctx context.Context, op, group string, decide func(context.Context, *state) (record, error)) error {
+func (s *Store) change(ctx context.Context, op, group string, decide func(context.Context, *state) (bound.Record, error)) error {
 	return s.calls.Until(ctx, op, func(ctx context.Context) (done bool, err error) {
 		st, err := s.load(ctx, group, true)
 		if err != nil {
@@ -197,7 +156,7 @@ func (s *Store) change(ctx context.Context, op, group string, decide func(contex
 		}
 		done, _, err = s.replace(ctx, st, next, s.stands(group))
 		if done && next.Holder == nil {
-			s.revoke(clientv3.LeaseID(st.record.Holder.Lease))
+			s.revoke(st.lease)
 		}
 		return done, err
 	})
@@ -208,7 +167,7 @@ func (s *Store) change(ctx context.Context, op, group string, decide func(contex
 func (s *Store) notLeader(ctx context.Context, st *state, id baton.LeaseID) error {
 	current, err := s.withRemaining(ctx, st)
 	if err != nil {
-		current = st.lease()
+		current = st.Lease()
 	}
 	return &baton.NotLeaderError{ID: id, Current: &current}
 }
@@ -231,11 +190,11 @@ func (s *Store) Get(ctx context.Context, group string) (baton.Lease, error) {
 // withRemaining adds what etcd says is left, rounded down to seconds. It is
 // meant for those who look, not for the holder: no quorum stands behind it.
 func (s *Store) withRemaining(ctx context.Context, st *state) (baton.Lease, error) {
-	lease := st.lease()
+	lease := st.Lease()
 	if !lease.Held() {
 		return lease, nil
 	}
-	left, err := s.left(ctx, st.record.Holder)
+	left, err := s.left(ctx, st)
 	if err != nil {
 		return baton.Lease{}, err
 	}
@@ -248,9 +207,9 @@ type left struct {
 	raftTerm  uint64
 }
 
-func (s *Store) left(ctx context.Context, h *holder) (left, error) {
+func (s *Store) left(ctx context.Context, st *state) (left, error) {
 	resp, err := ask(ctx, s, func(ctx context.Context, c *clientv3.Client) (*clientv3.LeaseTimeToLiveResponse, error) {
-		return c.TimeToLive(ctx, clientv3.LeaseID(h.Lease))
+		return c.TimeToLive(ctx, st.lease)
 	})
 	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
 		return left{}, nil // it was there a moment ago
@@ -259,7 +218,7 @@ func (s *Store) left(ctx context.Context, h *holder) (left, error) {
 		return left{}, err
 	}
 	return left{
-		remaining: min(max(0, time.Duration(resp.TTL)*time.Second), h.ttl()),
+		remaining: min(max(0, time.Duration(resp.TTL)*time.Second), st.Record.Holder.TTL()),
 		raftTerm:  resp.GetRaftTerm(),
 	}, nil
 }

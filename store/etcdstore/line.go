@@ -2,20 +2,17 @@ package etcdstore
 
 import (
 	"context"
-	"slices"
-	"strings"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"baton"
+	"baton/internal/bound"
 	"baton/internal/storecall"
 )
 
 const (
-	// turnKept is how long each in line has before the next one is called.
-	turnKept = time.Second
 	// placeKept is how long a place outlives its owner's last sign of life, in
 	// seconds. A place that is given up between polls has at least 5 left.
 	placeKept = 7
@@ -23,68 +20,6 @@ const (
 	// whether a vacancy escaped its watch.
 	signEvery = 1500 * time.Millisecond
 )
-
-// place is one who waits. The line is in the order of the revisions at which
-// the places were taken.
-type place struct{ node, instance string }
-
-func placeOf(key string) place {
-	elements := strings.Split(key, "/")
-	if len(elements) < 2 {
-		return place{}
-	}
-	return place{node: elements[len(elements)-2], instance: elements[len(elements)-1]}
-}
-
-func (p place) is(c baton.Candidate) bool { return p.node == c.NodeID && p.instance == c.InstanceID }
-
-func (st *state) waits(node string) bool {
-	return slices.ContainsFunc(st.line, func(p place) bool { return p.node == node })
-}
-
-func (st *state) inLine(c baton.Candidate) bool {
-	return slices.ContainsFunc(st.line, func(p place) bool { return p.is(c) })
-}
-
-// successor is the node that the last ending named, "" if none. Of a lease that ran
-// out while it was being ended, and that nobody has written down yet, the ending still says it.
-func (st *state) successor() string {
-	if st.lapsed() && st.record.Holder.Ending != nil {
-		return st.record.Holder.Ending.Successor
-	}
-	return st.record.Successor
-}
-
-// ahead is how many in line go before c. A successor goes before all.
-func (st *state) ahead(c baton.Candidate) int {
-	n := slices.IndexFunc(st.line, func(p place) bool { return p.is(c) })
-	if n < 0 {
-		n = len(st.line)
-	}
-	successor := slices.IndexFunc(st.line, func(p place) bool { return p.node == st.successor() })
-	switch {
-	case successor == n && n < len(st.line):
-		return 0
-	case successor > n:
-		return n + 1
-	}
-	return n
-}
-
-// turnLeft is for how long a group that was just vacated is kept for others
-// than c. It compares stamps of two machines, so it may be wrong by what their
-// clocks differ: a candidate from aside may get in, or come a second later.
-// Nothing rests on it.
-func (st *state) turnLeft(c baton.Candidate, now int64) time.Duration {
-	if st.record.Last == nil || st.ahead(c) == 0 {
-		return 0
-	}
-	since := time.Duration(now-st.record.Last.Ended) * time.Millisecond
-	if since < 0 || since >= turnKept {
-		return 0
-	}
-	return turnKept - since
-}
 
 // Await takes a place in line and returns when it is c's turn: at once when the
 // group is vacant and nobody is ahead, and a second later for each who is ahead
@@ -104,10 +39,10 @@ func (s *Store) Await(ctx context.Context, group string, c baton.Candidate) erro
 
 func (s *Store) await(ctx context.Context, group string, c baton.Candidate) error {
 	st, err := s.look(ctx, group)
-	if err != nil || st.callsFirst(c) {
+	if err != nil || st.CallsFirst(c) {
 		return err
 	}
-	w := &waiter{s: s, group: group, c: c}
+	w := &waiter{s: s, group: group, Waiter: bound.Waiter{Candidate: c}}
 	if err := w.takePlace(ctx); err != nil {
 		return err
 	}
@@ -124,14 +59,14 @@ func (s *Store) await(ctx context.Context, group string, c baton.Candidate) erro
 		if st, err = w.look(ctx); err != nil {
 			return err
 		}
-		if !st.inLine(c) && !st.heldBy(c) {
+		if !st.InLine(c) && !st.HeldBy(c) {
 			// The place was lost while etcd could not be reached.
 			if err := w.takePlace(ctx); err != nil {
 				return err
 			}
 			continue
 		}
-		called, later := w.turn(st, time.Now())
+		called, later := w.Turn(&st.State, time.Now())
 		if called {
 			return nil
 		}
@@ -141,12 +76,12 @@ func (s *Store) await(ctx context.Context, group string, c baton.Candidate) erro
 		case resp, ok := <-vacancies.C:
 			if !ok || resp.Err() != nil {
 				// No leader, or a revision that was compacted: a look tells what matters.
-				if err := storecall.Pause(ctx, turnKept/10); err != nil {
+				if err := storecall.Pause(ctx, bound.TurnKept/10); err != nil {
 					return err
 				}
 				again()
 			}
-		case <-later:
+		case <-time.After(later):
 		case <-sign.C:
 			if err := w.showLife(ctx); err != nil {
 				return err
@@ -165,52 +100,22 @@ func (s *Store) look(ctx context.Context, group string) (*state, error) {
 	return s.read(ctx, group, true)
 }
 
-// callsFirst reports whether c may go at once, without a place.
-func (st *state) callsFirst(c baton.Candidate) bool {
-	return st.heldBy(c) || !st.held() && st.ahead(c) == 0
-}
-
 type waiter struct {
 	s     *Store
 	group string
-	c     baton.Candidate
 	lease clientv3.LeaseID
-
-	vacant baton.Term // the term after which the group is vacant
-	since  time.Time  // when that was first seen; zero while the group is held
+	bound.Waiter
 }
 
-// look reads the group. That its lease has run out is written down by the second
-// in line, since the first may be dead, and later by whoever still finds it
-// so: the turns of those who Acquire count from that moment.
+// look reads the group, and writes down that its lease has run out if that is for this one.
 func (w *waiter) look(ctx context.Context) (*state, error) {
 	st, err := w.s.look(ctx, w.group)
-	if err != nil || !st.lapsed() || st.ahead(w.c) != 1 && w.since.IsZero() {
+	if err != nil || !w.WritesDown(&st.State) {
 		return st, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, w.s.timeout)
 	defer cancel()
 	return w.s.load(ctx, w.group, true)
-}
-
-// turn decides whether c is called. If not, again fires when that may change by
-// itself.
-func (w *waiter) turn(st *state, now time.Time) (called bool, again <-chan time.Time) {
-	if st.heldBy(w.c) {
-		return true, nil
-	}
-	if st.held() {
-		w.since = time.Time{}
-		return false, nil
-	}
-	if last := st.last(); w.since.IsZero() || last != w.vacant {
-		w.vacant, w.since = last, now
-	}
-	wait := time.Duration(st.ahead(w.c))*turnKept - now.Sub(w.since)
-	if wait <= 0 {
-		return true, nil
-	}
-	return false, time.After(wait)
 }
 
 // takePlace takes a place, or keeps the one that there is: a key keeps the
@@ -224,7 +129,7 @@ func (w *waiter) takePlace(ctx context.Context) error {
 	}
 	w.lease = granted.ID
 	_, err = w.s.commit(ctx, nil, []clientv3.Op{
-		clientv3.OpPut(w.s.keys.place(w.group, w.c), "", clientv3.WithLease(granted.ID)),
+		clientv3.OpPut(w.s.keys.Place(w.group, w.Candidate), "", clientv3.WithLease(granted.ID)),
 	})
 	return err
 }

@@ -1,19 +1,14 @@
 package etcdstore
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
-	"time"
 
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"baton"
+	"baton/internal/bound"
 )
 
 // History returns the last terms of a group, oldest first.
@@ -26,53 +21,25 @@ func (s *Store) History(ctx context.Context, group string) ([]baton.PastTerm, er
 	if _, err := s.load(bounded, group, false); err != nil { // writes down an expiry that nobody saw
 		return nil, s.calls.Fail(ctx, "history", err)
 	}
-	resp, err := s.readTogether(bounded, clientv3.OpGet(s.keys.past(group), clientv3.WithPrefix()), clientv3.OpGet(s.keys.record(group)))
+	resp, err := s.readTogether(bounded, clientv3.OpGet(s.keys.Past(group), clientv3.WithPrefix()), clientv3.OpGet(s.keys.record(group)))
 	if err != nil {
 		return nil, s.calls.Fail(ctx, "history", err)
 	}
-	var history []baton.PastTerm
+	var past []bound.Past
 	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
-		var p past
-		if err := json.Unmarshal(kv.Value, &p); err != nil {
-			return nil, s.calls.Fail(ctx, "history", fmt.Errorf("read %s: %w", kv.Key, err))
+		p, err := bound.Read[bound.Past](entry(kv))
+		if err != nil {
+			return nil, s.calls.Fail(ctx, "history", err)
 		}
-		history = append(history, p.term())
+		past = append(past, p)
 	}
-	slices.SortFunc(history, func(a, b baton.PastTerm) int { return cmp.Compare(a.Term, b.Term) })
-	st := state{group: group}
+	var st state
 	for _, kv := range resp.Responses[1].GetResponseRange().Kvs {
 		if err := st.readRecord(kv); err != nil {
 			return nil, s.calls.Fail(ctx, "history", err)
 		}
 	}
-	if st.record.Holder != nil {
-		history = append(history, st.record.Holder.term())
-	}
-	return history, nil
-}
-
-// policy is what a policy key holds. Its version is the revision of etcd at
-// which it was written, so versions never repeat.
-type policy struct {
-	MinTTL     int64    `json:"min_ttl_ns,omitempty"`
-	MaxTTL     int64    `json:"max_ttl_ns,omitempty"`
-	RetryAfter int64    `json:"retry_after_ns,omitempty"`
-	Allowed    []string `json:"allowed_nodes,omitempty"`
-}
-
-func readGroup(id string, kv *mvccpb.KeyValue) (baton.Group, error) {
-	var p policy
-	if err := json.Unmarshal(kv.Value, &p); err != nil {
-		return baton.Group{}, fmt.Errorf("read %s: %w", kv.Key, err)
-	}
-	return baton.Group{
-		ID: id,
-		Policy: baton.Policy{
-			MinTTL: time.Duration(p.MinTTL), MaxTTL: time.Duration(p.MaxTTL), RetryAfter: time.Duration(p.RetryAfter),
-		},
-		AllowedNodes: p.Allowed,
-		Version:      uint64(kv.ModRevision),
-	}, nil
+	return st.Record.History(past), nil
 }
 
 // Group returns what is registered of a group.
@@ -82,12 +49,12 @@ func (s *Store) Group(ctx context.Context, id string) (baton.Group, error) {
 	}
 	bounded, cancel := s.calls.Begin(ctx)
 	defer cancel()
-	resp, err := s.readTogether(bounded, clientv3.OpGet(s.keys.policy(id)), clientv3.OpGet(s.keys.term(id)))
+	resp, err := s.readTogether(bounded, clientv3.OpGet(s.keys.Policy(id)), clientv3.OpGet(s.keys.Term(id)))
 	if err != nil {
 		return baton.Group{}, s.calls.Fail(ctx, "group", err)
 	}
 	if kvs := resp.Responses[0].GetResponseRange().Kvs; len(kvs) > 0 {
-		g, err := readGroup(id, kvs[0])
+		g, err := s.keys.ReadGroup(entry(kvs[0]))
 		return g, s.calls.Fail(ctx, "group", err)
 	}
 	if len(resp.Responses[1].GetResponseRange().Kvs) > 0 {
@@ -96,31 +63,26 @@ func (s *Store) Group(ctx context.Context, id string) (baton.Group, error) {
 	return baton.Group{}, fmt.Errorf("group %q: %w", id, baton.ErrNotFound)
 }
 
-// PutGroup registers a group if its version is the current one.
+// PutGroup registers a group if its version is the current one. Versions are
+// revisions of etcd, so they never repeat.
 func (s *Store) PutGroup(ctx context.Context, g baton.Group) (baton.Group, error) {
 	if err := g.Validate(); err != nil {
 		return baton.Group{}, err
 	}
-	value, err := json.Marshal(policy{
-		MinTTL: int64(g.Policy.MinTTL), MaxTTL: int64(g.Policy.MaxTTL), RetryAfter: int64(g.Policy.RetryAfter),
-		Allowed: g.AllowedNodes,
-	})
+	value, err := bound.FormatGroup(g, 0)
 	if err != nil {
 		return baton.Group{}, err
 	}
 	bounded, cancel := s.calls.Begin(ctx)
 	defer cancel()
 	resp, err := s.commit(bounded,
-		[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(s.keys.policy(g.ID)), "=", int64(g.Version))},
-		[]clientv3.Op{clientv3.OpPut(s.keys.policy(g.ID), string(value))})
+		[]clientv3.Cmp{clientv3.Compare(clientv3.ModRevision(s.keys.Policy(g.ID)), "=", int64(g.Version))},
+		[]clientv3.Op{clientv3.OpPut(s.keys.Policy(g.ID), string(value))})
 	if err != nil {
 		return baton.Group{}, s.calls.Fail(ctx, "put group", err)
 	}
 	if !resp.Succeeded {
-		return baton.Group{}, &baton.ConflictError{
-			Reason:  baton.ConflictVersion,
-			Message: fmt.Sprintf("group %q is not at version %d: read it again", g.ID, g.Version),
-		}
+		return baton.Group{}, bound.VersionConflict(g)
 	}
 	g.Version, g.AllowedNodes = uint64(resp.Header.Revision), slices.Clone(g.AllowedNodes)
 	return g, nil
@@ -138,7 +100,7 @@ func (s *Store) DeleteGroup(ctx context.Context, id string) error {
 }
 
 func (s *Store) deleteGroup(ctx context.Context, id string) (done bool, err error) {
-	registered, err := s.readTogether(ctx, clientv3.OpGet(s.keys.policy(id)))
+	registered, err := s.readTogether(ctx, clientv3.OpGet(s.keys.Policy(id)))
 	if err != nil {
 		return false, err
 	}
@@ -147,30 +109,24 @@ func (s *Store) deleteGroup(ctx context.Context, id string) (done bool, err erro
 		version = kv.ModRevision
 	}
 	st, err := s.load(ctx, id, false)
-	switch {
-	case err != nil:
+	if err != nil {
 		return false, err
-	case st.held():
-		h := st.record.Holder
-		return false, &baton.ConflictError{
-			Reason:  baton.ConflictHeld,
-			Message: fmt.Sprintf("group %q is led by node %q in term %d: end that leadership first", id, h.Node, h.Term),
-		}
-	case version == 0 && st.termRev == 0 && st.recordRev == 0:
-		return false, fmt.Errorf("delete group %q: %w", id, baton.ErrNotFound)
+	}
+	if err := st.Undeletable(version != 0 || st.termRev != 0 || st.recordRev != 0); err != nil {
+		return false, err
 	}
 	resp, err := s.commit(ctx, []clientv3.Cmp{
-		clientv3.Compare(clientv3.ModRevision(s.keys.policy(id)), "=", version),
+		clientv3.Compare(clientv3.ModRevision(s.keys.Policy(id)), "=", version),
 		clientv3.Compare(clientv3.ModRevision(s.keys.record(id)), "=", st.recordRev),
-		clientv3.Compare(clientv3.ModRevision(s.keys.term(id)), "=", st.termRev),
-		clientv3.Compare(clientv3.ModRevision(s.keys.floor()), "=", st.floorRev),
+		clientv3.Compare(clientv3.ModRevision(s.keys.Term(id)), "=", st.termRev),
+		clientv3.Compare(clientv3.ModRevision(s.keys.Floor()), "=", st.floorRev),
 		clientv3.Compare(clientv3.CreateRevision(s.keys.bound(id)), "=", 0),
 	}, []clientv3.Op{
-		clientv3.OpDelete(s.keys.policy(id)),
+		clientv3.OpDelete(s.keys.Policy(id)),
 		clientv3.OpDelete(s.keys.record(id)),
-		clientv3.OpDelete(s.keys.term(id)),
-		clientv3.OpDelete(s.keys.past(id), clientv3.WithPrefix()),
-		clientv3.OpPut(s.keys.floor(), formatTerm(max(st.floor, st.last()))),
+		clientv3.OpDelete(s.keys.Term(id)),
+		clientv3.OpDelete(s.keys.Past(id), clientv3.WithPrefix()),
+		clientv3.OpPut(s.keys.Floor(), bound.FormatTerm(st.Used())),
 	})
 	if err != nil {
 		return false, err
@@ -183,27 +139,11 @@ func (s *Store) Groups(ctx context.Context) ([]baton.Group, error) {
 	bounded, cancel := s.calls.Begin(ctx)
 	defer cancel()
 	resp, err := s.readTogether(bounded,
-		clientv3.OpGet(s.keys.terms(), clientv3.WithPrefix(), clientv3.WithKeysOnly()),
-		clientv3.OpGet(s.keys.policies(), clientv3.WithPrefix()))
+		clientv3.OpGet(s.keys.Terms(), clientv3.WithPrefix(), clientv3.WithKeysOnly()),
+		clientv3.OpGet(s.keys.Policies(), clientv3.WithPrefix()))
 	if err != nil {
 		return nil, s.calls.Fail(ctx, "groups", err)
 	}
-	groups := map[string]baton.Group{}
-	for _, kv := range resp.Responses[0].GetResponseRange().Kvs {
-		id := strings.TrimPrefix(string(kv.Key), s.keys.terms())
-		groups[id] = baton.Group{ID: id}
-	}
-	for _, kv := range resp.Responses[1].GetResponseRange().Kvs {
-		id := strings.TrimPrefix(string(kv.Key), s.keys.policies())
-		g, err := readGroup(id, kv)
-		if err != nil {
-			return nil, s.calls.Fail(ctx, "groups", err)
-		}
-		groups[id] = g
-	}
-	all := make([]baton.Group, 0, len(groups))
-	for _, id := range slices.Sorted(maps.Keys(groups)) {
-		all = append(all, groups[id])
-	}
-	return all, nil
+	groups, err := s.keys.ReadGroups(entries(resp.Responses[0].GetResponseRange().Kvs), entries(resp.Responses[1].GetResponseRange().Kvs))
+	return groups, s.calls.Fail(ctx, "groups", err)
 }

@@ -27,8 +27,8 @@ func (s *Store) Renew(ctx context.Context, id baton.LeaseID, extend time.Duratio
 	if err != nil {
 		return baton.Lease{}, s.calls.Fail(ctx, "renew", err)
 	}
-	if st.leads(id) && extend > st.record.Holder.ttl() {
-		return baton.Lease{}, &baton.InvalidTTLError{Field: "extend", TTL: extend, Min: time.Millisecond, Max: st.record.Holder.ttl()}
+	if st.Leads(id) && extend > st.Record.Holder.TTL() {
+		return baton.Lease{}, &baton.InvalidTTLError{Field: "extend", TTL: extend, Min: time.Millisecond, Max: st.Record.Holder.TTL()}
 	}
 	lease, err := s.renew(bounded, st, id)
 	return lease, s.calls.Fail(ctx, "renew", err)
@@ -45,14 +45,13 @@ func (s *Store) Renew(ctx context.Context, id baton.LeaseID, extend time.Duratio
 // and this term, the promise was made for this leadership.
 func (s *Store) renew(ctx context.Context, st *state, id baton.LeaseID) (baton.Lease, error) {
 	for {
-		if !st.leads(id) {
+		if !st.Leads(id) {
 			return baton.Lease{}, s.notLeader(ctx, st, id)
 		}
-		h := st.record.Holder
-		if h.Ending != nil {
+		if st.Record.Holder.Ending != nil {
 			return s.unextended(ctx, st, id)
 		}
-		lease, after, err := s.keepAlive(ctx, h, id)
+		lease, after, err := s.keepAlive(ctx, st.lease, id)
 		if after == nil || lease.Held() {
 			return lease, err
 		}
@@ -66,11 +65,11 @@ func (s *Store) renew(ctx context.Context, st *state, id baton.LeaseID) (baton.L
 
 // keepAlive is one attempt. A lease without a holder means that it was not
 // confirmed; after is then what was read, nil if nothing was.
-func (s *Store) keepAlive(ctx context.Context, h *holder, id baton.LeaseID) (baton.Lease, *state, error) {
+func (s *Store) keepAlive(ctx context.Context, kept clientv3.LeaseID, id baton.LeaseID) (baton.Lease, *state, error) {
 	var sent time.Duration
 	alive, err := ask(ctx, s, func(ctx context.Context, c *clientv3.Client) (*pb.LeaseKeepAliveResponse, error) {
 		sent = s.clock.Now() // before this very attempt
-		return s.keepAlives.once(ctx, c, clientv3.LeaseID(h.Lease))
+		return s.keepAlives.once(ctx, c, kept)
 	})
 	missing := errors.Is(err, rpctypes.ErrLeaseNotFound)
 	if err != nil && !missing {
@@ -81,12 +80,12 @@ func (s *Store) keepAlive(ctx context.Context, h *holder, id baton.LeaseID) (bat
 		return baton.Lease{}, nil, err
 	}
 	switch {
-	case missing && after.leads(id) && after.record.Holder.Lease == h.Lease:
+	case missing && after.Leads(id) && after.lease == kept:
 		return baton.Lease{}, nil, errNotFound
-	case missing, !after.leads(id), after.record.Holder.Lease != h.Lease, after.raftTerm != alive.Header.RaftTerm:
+	case missing, !after.Leads(id), after.lease != kept, after.raftTerm != alive.Header.RaftTerm:
 		return baton.Lease{}, after, errConfirm
 	}
-	lease := after.lease()
+	lease := after.Lease()
 	// What was acknowledged before is a keep-alive too, of an earlier moment.
 	granted := min(time.Duration(alive.TTL)*time.Second, lease.TTL)
 	lease.Remaining = max(0, granted-(s.clock.Now()-sent))
@@ -98,7 +97,7 @@ func (s *Store) keepAlive(ctx context.Context, h *holder, id baton.LeaseID) (bat
 // holder keeps what it was promised before.
 func (s *Store) unextended(ctx context.Context, st *state, id baton.LeaseID) (baton.Lease, error) {
 	sent := s.clock.Now()
-	left, err := s.left(ctx, st.record.Holder)
+	left, err := s.left(ctx, st)
 	if err != nil {
 		return baton.Lease{}, err
 	}
@@ -106,10 +105,10 @@ func (s *Store) unextended(ctx context.Context, st *state, id baton.LeaseID) (ba
 	if err != nil {
 		return baton.Lease{}, err
 	}
-	if !after.leads(id) {
+	if !after.Leads(id) {
 		return baton.Lease{}, s.notLeader(ctx, after, id)
 	}
-	lease := after.lease()
+	lease := after.Lease()
 	if st.raftTerm == left.raftTerm && left.raftTerm == after.raftTerm {
 		lease.Remaining = max(0, left.remaining-(s.clock.Now()-sent))
 	}

@@ -12,133 +12,104 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"baton"
+	"baton/internal/bound"
 )
 
-// state is a group at one revision of etcd.
+// state is a group at one revision of etcd. It is bound by a key, on an etcd lease, that has its term.
 type state struct {
-	group     string
-	record    record
+	bound.State
 	recordRev int64 // when the record was changed last; 0 if there is none
-	// bound is the term of the bound key; 0 if there is none.
-	bound    baton.Term
-	boundRev int64
-	counter  baton.Term // 0 if the group was never led
-	termRev  int64
-	floor    baton.Term
-	floorRev int64
-	line     []place
+	lease     clientv3.LeaseID
+	boundTerm baton.Term // of the bound key; 0 if there is none
+	boundRev  int64
+	termRev   int64
+	floorRev  int64
 
 	revision int64
 	raftTerm uint64
 	cluster  uint64
 }
 
-// held reports whether somebody leads. A leadership whose bound key is gone is over.
-func (st *state) held() bool { return st.record.Holder != nil && st.bound != 0 }
-
-// lapsed: the lease ran out, and nobody has written that down yet.
-func (st *state) lapsed() bool { return st.record.Holder != nil && st.bound == 0 }
-
-func (st *state) heldBy(c baton.Candidate) bool {
-	return st.held() && st.record.Holder.is(c.NodeID, c.InstanceID)
-}
-
-// leads reports whether exactly this leadership stands.
-func (st *state) leads(id baton.LeaseID) bool {
-	return st.held() && st.record.Holder.Term == id.Term && st.record.Holder.is(id.NodeID, id.InstanceID)
-}
-
-// last is the last term; of a group that was never led the floor.
-func (st *state) last() baton.Term {
-	last := st.counter
-	if h := st.record.Holder; h != nil {
-		last = max(last, h.Term)
-	}
-	if p := st.record.Last; p != nil {
-		last = max(last, p.Term)
-	}
-	if last == 0 {
-		return st.floor
-	}
-	return last
-}
-
-// lease is the state as a lease, without what is left of it.
-func (st *state) lease() baton.Lease {
-	if st.held() {
-		return st.record.Holder.lease(st.group)
-	}
-	return baton.Lease{Group: st.group, Term: st.last()}
-}
-
-// endedLast reports whether the leadership of this campaign ended last.
-func (st *state) endedLast(c baton.Candidate) bool {
-	p := st.record.Last
-	return p != nil && p.Node == c.NodeID && p.Instance == c.InstanceID
-}
-
 // check finds what no transaction of ours leaves behind.
 func (st *state) check() error {
-	if st.bound != 0 && (st.record.Holder == nil || st.record.Holder.Term != st.bound) {
-		return fmt.Errorf("group %q: %w", st.group, errTorn)
+	if st.Bound && (st.Record.Holder == nil || st.Record.Holder.Term != st.boundTerm) {
+		return fmt.Errorf("group %q: %w", st.Group, errTorn)
 	}
 	return nil
 }
 
-func (st *state) readRecord(kv *mvccpb.KeyValue) error {
-	st.record, st.recordRev = record{}, kv.ModRevision
-	if err := json.Unmarshal(kv.Value, &st.record); err != nil {
-		return fmt.Errorf("read %s: %w", kv.Key, err)
+func (st *state) readRecord(kv *mvccpb.KeyValue) (err error) {
+	if st.Record, err = bound.Read[bound.Record](entry(kv)); err != nil {
+		return err
+	}
+	st.recordRev, st.lease = kv.ModRevision, 0
+	if h := st.Record.Holder; h != nil && h.Lease != "" {
+		if st.lease, err = parseLease(h.Lease); err != nil {
+			return fmt.Errorf("read %s: %w", kv.Key, err)
+		}
 	}
 	return nil
 }
 
 func (st *state) readBound(kv *mvccpb.KeyValue) (err error) {
-	st.bound, err = parseTerm(kv)
-	st.boundRev = kv.ModRevision
+	st.boundTerm, err = bound.ReadTerm(entry(kv))
+	st.Bound, st.boundRev = st.boundTerm != 0, kv.ModRevision
 	return err
 }
 
-func parseTerm(kv *mvccpb.KeyValue) (baton.Term, error) {
-	n, err := strconv.ParseUint(string(kv.Value), 10, 64)
-	if err != nil || n > uint64(baton.MaxTerm) {
-		return 0, fmt.Errorf("read %s: %q is no term", kv.Key, kv.Value)
-	}
-	return baton.Term(n), nil
+func entry(kv *mvccpb.KeyValue) bound.Entry {
+	return bound.Entry{Key: string(kv.Key), Value: kv.Value, Version: uint64(kv.ModRevision)}
 }
 
-func formatTerm(t baton.Term) string { return strconv.FormatUint(uint64(t), 10) }
+func entries(kvs []*mvccpb.KeyValue) []bound.Entry {
+	all := make([]bound.Entry, len(kvs))
+	for i, kv := range kvs {
+		all[i] = entry(kv)
+	}
+	return all
+}
+
+// formatLease writes the id of an etcd lease as etcdctl does.
+func formatLease(id clientv3.LeaseID) string { return fmt.Sprintf("%016x", int64(id)) }
+
+func parseLease(text string) (clientv3.LeaseID, error) {
+	n, err := strconv.ParseInt(text, 16, 64)
+	return clientv3.LeaseID(n), err
+}
 
 // read reads a group, linearizably and all at one revision.
 func (s *Store) read(ctx context.Context, group string, withLine bool) (*state, error) {
 	ops := []clientv3.Op{
 		clientv3.OpGet(s.keys.record(group)), clientv3.OpGet(s.keys.bound(group)),
-		clientv3.OpGet(s.keys.term(group)), clientv3.OpGet(s.keys.floor()),
+		clientv3.OpGet(s.keys.Term(group)), clientv3.OpGet(s.keys.Floor()),
 	}
 	if withLine {
-		ops = append(ops, clientv3.OpGet(s.keys.line(group), clientv3.WithPrefix(), clientv3.WithKeysOnly(),
+		ops = append(ops, clientv3.OpGet(s.keys.Line(group), clientv3.WithPrefix(), clientv3.WithKeysOnly(),
 			clientv3.WithSort(clientv3.SortByCreateRevision, clientv3.SortAscend)))
 	}
 	resp, err := s.readTogether(ctx, ops...)
 	if err != nil {
 		return nil, err
 	}
-	st := &state{group: group, revision: resp.Header.Revision, raftTerm: resp.Header.RaftTerm, cluster: resp.Header.ClusterId}
+	st := &state{
+		State:    bound.State{Group: group},
+		revision: resp.Header.Revision, raftTerm: resp.Header.RaftTerm, cluster: resp.Header.ClusterId,
+	}
 	take := []func(*mvccpb.KeyValue) error{
 		st.readRecord,
 		st.readBound,
 		func(kv *mvccpb.KeyValue) (err error) {
-			st.counter, err = parseTerm(kv)
+			st.Counter, err = bound.ReadTerm(entry(kv))
 			st.termRev = kv.ModRevision
 			return err
 		},
 		func(kv *mvccpb.KeyValue) (err error) {
-			st.floor, err = parseTerm(kv)
+			st.Floor, err = bound.ReadTerm(entry(kv))
 			st.floorRev = kv.ModRevision
 			return err
 		},
 		func(kv *mvccpb.KeyValue) error {
-			st.line = append(st.line, placeOf(string(kv.Key)))
+			st.Line = append(st.Line, bound.ReadPlace(string(kv.Key)))
 			return nil
 		},
 	}
@@ -158,10 +129,10 @@ func (s *Store) read(ctx context.Context, group string, withLine bool) (*state, 
 func (s *Store) load(ctx context.Context, group string, withLine bool) (*state, error) {
 	for {
 		st, err := s.read(ctx, group, withLine)
-		if err != nil || !st.lapsed() {
+		if err != nil || !st.Lapsed() {
 			return st, err
 		}
-		next := st.record.over(baton.Expired, nil, stamp())
+		next := st.Expired()
 		done, rev, err := s.replace(ctx, st, next, clientv3.Compare(clientv3.CreateRevision(s.keys.bound(group)), "=", 0))
 		if errors.Is(err, rpctypes.ErrPermissionDenied) {
 			done, rev, err = true, st.recordRev, nil // who may only read is told the same
@@ -170,7 +141,7 @@ func (s *Store) load(ctx context.Context, group string, withLine bool) (*state, 
 			return nil, err
 		}
 		if done {
-			st.record, st.recordRev = next, rev
+			st.Record, st.recordRev = next, rev
 			return st, nil
 		}
 	}
@@ -179,23 +150,27 @@ func (s *Store) load(ctx context.Context, group string, withLine bool) (*state, 
 // replace writes a record over the one that was read, unless it has changed
 // since or the condition does not hold. If the new one ends a leadership, that
 // goes into the ring, and the bound key goes away.
-func (s *Store) replace(ctx context.Context, st *state, next record, condition clientv3.Cmp, more ...clientv3.Op) (done bool, rev int64, err error) {
+func (s *Store) replace(ctx context.Context, st *state, next bound.Record, condition clientv3.Cmp, more ...clientv3.Op) (done bool, rev int64, err error) {
+	ends := next.Ended != st.Record.Ended
+	if ends {
+		next.Last.Metadata = nil // events are told from etcd's own past
+	}
 	value, err := json.Marshal(next)
 	if err != nil {
 		return false, 0, err
 	}
-	changes := append([]clientv3.Op{clientv3.OpPut(s.keys.record(st.group), string(value))}, more...)
-	if next.Ended != st.record.Ended {
+	changes := append([]clientv3.Op{clientv3.OpPut(s.keys.record(st.Group), string(value))}, more...)
+	if ends {
 		line, err := json.Marshal(next.Last)
 		if err != nil {
 			return false, 0, err
 		}
 		changes = append(changes,
-			clientv3.OpPut(s.keys.slot(st.group, next.slot()), string(line)),
-			clientv3.OpDelete(s.keys.bound(st.group)))
+			clientv3.OpPut(s.keys.Slot(st.Group, next), string(line)),
+			clientv3.OpDelete(s.keys.bound(st.Group)))
 	}
 	resp, err := s.commit(ctx, []clientv3.Cmp{
-		clientv3.Compare(clientv3.ModRevision(s.keys.record(st.group)), "=", st.recordRev), condition,
+		clientv3.Compare(clientv3.ModRevision(s.keys.record(st.Group)), "=", st.recordRev), condition,
 	}, changes)
 	if err != nil {
 		return false, 0, err

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"iter"
-	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -15,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"baton"
+	"baton/internal/bound"
 )
 
 // probeEvery is how often a watch that hears nothing looks whether there was
@@ -94,19 +94,19 @@ func (w *watch) start(ctx context.Context, after baton.Cursor) error {
 	}
 	w.seen = now
 	if after == "" {
-		return w.tell(now.event(), false)
+		return w.tell(now.Event(), false)
 	}
 	if place, revision, ok := parseCursor(after); ok && place == w.s.keys.in(now.cluster) && revision <= now.revision {
 		then, err := w.readAt(ctx, revision, now.cluster)
 		if err == nil {
-			w.seen, w.told = then, then.event()
+			w.seen, w.told = then, then.Event()
 			return nil
 		}
 		if !errors.Is(err, rpctypes.ErrCompacted) {
 			return err
 		}
 	}
-	return w.tell(now.event(), true)
+	return w.tell(now.Event(), true)
 }
 
 // resync goes on from the present state, and says that something may be missing.
@@ -116,7 +116,7 @@ func (w *watch) resync(ctx context.Context) error {
 		return err
 	}
 	w.seen, w.late = now, 0
-	return w.tell(now.event(), true)
+	return w.tell(now.Event(), true)
 }
 
 func (w *watch) load(ctx context.Context) (*state, error) {
@@ -135,7 +135,7 @@ func (w *watch) readAt(ctx context.Context, revision int64, cluster uint64) (*st
 	if err != nil {
 		return nil, err
 	}
-	st := &state{group: w.group, revision: revision, cluster: cluster}
+	st := &state{State: bound.State{Group: w.group}, revision: revision, cluster: cluster}
 	for _, kv := range resp.Kvs {
 		if err := w.take(st, mvccpb.PUT, kv); err != nil {
 			return nil, err
@@ -159,7 +159,7 @@ func (w *watch) probe(ctx context.Context) error {
 		return nil
 	}
 	w.late, w.seen = 0, now
-	return w.tell(now.event(), true)
+	return w.tell(now.Event(), true)
 }
 
 // follow takes in events, a revision at a time: what one transaction changed is one change.
@@ -190,11 +190,11 @@ func (w *watch) take(st *state, what mvccpb.Event_EventType, kv *mvccpb.KeyValue
 	case key == w.s.keys.record(w.group) && what == mvccpb.PUT:
 		return st.readRecord(kv)
 	case key == w.s.keys.record(w.group):
-		st.record, st.recordRev = record{}, 0
+		st.Record, st.recordRev = bound.Record{}, 0
 	case key == w.s.keys.bound(w.group) && what == mvccpb.PUT:
 		return st.readBound(kv)
 	case key == w.s.keys.bound(w.group):
-		st.bound, st.boundRev = 0, kv.ModRevision
+		st.Bound, st.boundTerm, st.boundRev = false, 0, kv.ModRevision
 	}
 	return nil
 }
@@ -204,7 +204,7 @@ func (w *watch) report() error {
 	if w.seen.recordRev == 0 {
 		return nil // the group was deleted; nobody led it
 	}
-	now := w.seen.event()
+	now := w.seen.Event()
 	if now.Type == w.told.Type && now.Term == w.told.Term {
 		return nil
 	}
@@ -216,28 +216,6 @@ func (w *watch) tell(ev baton.Event, gap bool) error {
 	ev.Cursor = formatCursor(w.s.keys.in(w.seen.cluster), w.seen.revision)
 	w.told = ev
 	return w.yield(ev)
-}
-
-// event describes the state of a group.
-func (st *state) event() baton.Event {
-	switch h, last := st.record.Holder, st.record.Last; {
-	case st.held():
-		return baton.Event{
-			Type: baton.LeaderChanged, Group: st.group, Term: h.Term, NodeID: h.Node, InstanceID: h.Instance,
-			Metadata: maps.Clone(h.Metadata), Time: time.UnixMilli(h.Elected),
-		}
-	case h != nil:
-		return baton.Event{
-			Type: baton.LeaderLost, Group: st.group, Term: h.Term, PreviousNodeID: h.Node,
-			Reason: baton.Expired, Time: time.Now(),
-		}
-	case last != nil:
-		return baton.Event{
-			Type: baton.LeaderLost, Group: st.group, Term: last.Term, PreviousNodeID: last.Node,
-			Reason: last.Reason, Time: time.UnixMilli(last.Ended),
-		}
-	}
-	return baton.Event{Type: baton.LeaderLost, Group: st.group, Term: st.last()}
 }
 
 func formatCursor(place uint64, revision int64) baton.Cursor {

@@ -33,8 +33,6 @@ type Elector struct {
 	close    context.CancelFunc
 	owned    sync.WaitGroup
 	teardown []func() error // in reverse order, by Close
-	// offers are the latest that were declined. They are the reign's goroutine's, and Close's after it.
-	offers map[raft.ServerID]offer
 
 	mu       sync.Mutex
 	record   record
@@ -52,6 +50,7 @@ type Elector struct {
 	// vouched is when this peer last said, for whichever raft leader, that it was in that one's raft
 	// term: of what an earlier process of its said, it only knows that it was before its own start.
 	vouched time.Duration
+	offers  map[raft.ServerID]offer // the latest that was declined, of each peer
 }
 
 var _ baton.Elector = (*Elector)(nil)

@@ -110,12 +110,17 @@ func (e *Elector) handOnAny() error {
 func (e *Elector) offer(to raft.Server) error {
 	const enough = 3 // the first may have been under way, and the second is for one that reads other news first
 	term := e.raft.CurrentTerm()
-	if last, ok := e.offers[to.ID]; ok && last.term == term && e.abreast.of(to.ID) < last.abreast+enough {
+	e.mu.Lock()
+	last, declined := e.offers[to.ID]
+	e.mu.Unlock()
+	if declined && last.term == term && e.abreast.of(to.ID) < last.abreast+enough {
 		return errDeclined
 	}
 	e.traffic.transfers.Add(1)
 	err := e.raft.LeadershipTransferToServer(to.ID, to.Address).Error()
 	if err != nil {
+		e.mu.Lock()
+		defer e.mu.Unlock()
 		e.offers[to.ID] = offer{term, e.abreast.of(to.ID)}
 	}
 	return err

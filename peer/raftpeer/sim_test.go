@@ -355,7 +355,7 @@ func (c *simGroup) disturb() {
 		})
 	case 8:
 		if p := n.process(); p != nil {
-			_ = p.e.raft.LeadershipTransfer() // a future that nobody waits for
+			go func() { _ = p.e.handOnAny() }()
 		}
 	case 9:
 		if p := n.process(); p != nil {

@@ -17,6 +17,17 @@ import (
 type process struct {
 	*raftsim.Process
 	store *Store
+
+	handedOn uint64 // the raft term in which it last handed on raft's leadership
+}
+
+// handOn hands on raft's leadership, as Close does: once in a raft term at most, because raft
+// 1.8 may never come back from a second time.
+func (p *process) handOn() {
+	if term := p.store.raft.CurrentTerm(); term != p.handedOn {
+		p.handedOn = term
+		_ = p.store.raft.LeadershipTransfer() // a future that nobody waits for
+	}
 }
 
 // whenStored calls f with every command that is written to its disk from now on.

@@ -267,7 +267,7 @@ func (c *simCluster) disturb() {
 		c.crashFor(n, howLong)
 	case 6:
 		if p := n.process(); p != nil {
-			_ = p.store.raft.LeadershipTransfer() // a future that nobody waits for
+			p.handOn()
 		}
 	case 7:
 		if p := n.process(); p != nil {

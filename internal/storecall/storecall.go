@@ -31,9 +31,8 @@ type Calls struct {
 	life context.Context // ends with Close
 	end  context.CancelFunc
 
-	mu     sync.Mutex
-	closed bool
-	chores sync.WaitGroup // goroutines that outlive the call that started them
+	mu     sync.Mutex     // nothing is added to chores once life has ended
+	chores sync.WaitGroup // goroutines that may outlive the call that started them
 }
 
 // New begins the life of a store. late is the cause that a call has when the
@@ -44,16 +43,28 @@ func New(timeout time.Duration, late error, kindOf func(op string, err error) er
 	return c
 }
 
+// Life ends with Close.
+func (c *Calls) Life() context.Context { return c.life }
+
 // Close ends all calls and waits for the chores. It reports whether it is the first to do so.
 func (c *Calls) Close() (first bool) {
-	c.mu.Lock()
-	first = !c.closed
-	c.closed = true
-	c.mu.Unlock()
-	c.end()
-	c.chores.Wait()
+	first = c.End()
+	c.Wait()
 	return first
 }
+
+// End is the first half of Close, for a store whose chores last until it has
+// cut its connections. It reports whether it is the first to do so.
+func (c *Calls) End() (first bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	first = c.life.Err() == nil
+	c.end()
+	return first
+}
+
+// Wait is the second half of Close: it waits for the chores, of which there are no more after End.
+func (c *Calls) Wait() { c.chores.Wait() }
 
 // Begin bounds a call that answers in time.
 func (c *Calls) Begin(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -66,6 +77,9 @@ func (c *Calls) BeginWait(ctx context.Context) (context.Context, context.CancelF
 }
 
 func (c *Calls) linked(ctx context.Context, cancel context.CancelFunc) (context.Context, context.CancelFunc) {
+	if c.life.Err() != nil {
+		cancel() // at once, and not when a goroutine comes to it: nothing is sent after Close
+	}
 	unlink := context.AfterFunc(c.life, cancel)
 	return ctx, func() { unlink(); cancel() }
 }
@@ -122,16 +136,23 @@ func (c *Calls) Watch(ctx context.Context, group string, run func(ctx context.Co
 
 // Chore runs f apart from the call that wants it done; Close waits for it.
 func (c *Calls) Chore(f func(ctx context.Context)) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return
-	}
-	c.chores.Go(func() {
+	_ = c.Go(func() { // what is not begun after Close needs not be done
 		ctx, cancel := context.WithTimeout(c.life, c.timeout)
 		defer cancel()
 		f(ctx)
 	})
+}
+
+// Go runs f, which bounds itself, apart from its caller. Close waits for it;
+// after Close it is not run, and that is an error.
+func (c *Calls) Go(f func()) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.life.Err() != nil {
+		return errClosed
+	}
+	c.chores.Go(f)
+	return nil
 }
 
 // RetryPause is between two attempts at something that failed.

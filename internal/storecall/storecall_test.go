@@ -56,6 +56,11 @@ func TestWhatEndsACall(t *testing.T) {
 		if waiting.Err() == nil {
 			t.Error("a call outlives Close")
 		}
+		late, done := c.Begin(t.Context())
+		defer done()
+		if late.Err() == nil {
+			t.Error("a call that came after Close has time to ask the server")
+		}
 	})
 }
 
@@ -145,5 +150,25 @@ func TestCloseWaitsForChores(t *testing.T) {
 	c.Chore(func(context.Context) { t.Error("a chore of a store that is closed") })
 	if c.Close() {
 		t.Error("the second Close is the first")
+	}
+}
+
+// The connection that the chore reads from is cut between End and Wait.
+func TestEndDoesNotWaitForChores(t *testing.T) {
+	c := calls()
+	cut, ended := make(chan struct{}), false
+	if err := c.Go(func() { <-cut; ended = true }); err != nil {
+		t.Fatal(err)
+	}
+	if !c.End() || c.End() {
+		t.Error("the first End is not the first, or the second is")
+	}
+	if err := c.Go(func() { t.Error("it runs after End") }); err == nil {
+		t.Error("what comes after End is not refused")
+	}
+	close(cut)
+	c.Wait()
+	if !ended {
+		t.Error("Wait returned before the chore")
 	}
 }

@@ -65,7 +65,7 @@ func (a *announcer) run() {
 
 // announce is one request. If it fails, those who wait find out by themselves.
 func (s *Store) announce(groups []string) {
-	_ = s.look(s.life, func(ctx context.Context) error {
+	_ = s.look(s.calls.Life(), func(ctx context.Context) error {
 		_, err := s.waits.Exec(ctx, s.schema.in(`SELECT baton.hint($1)`), groups)
 		return err
 	})
@@ -79,6 +79,6 @@ func (s *Store) tellBefore(ctx context.Context, group string, begun time.Time) {
 	select {
 	case <-s.announcer.tell(group):
 	case <-ctx.Done():
-	case <-s.life.Done():
+	case <-s.calls.Life().Done():
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -14,23 +13,7 @@ import (
 	"baton"
 )
 
-var (
-	errClosed  = errors.New("the store is closed")
-	errTimeout = errors.New("postgres did not answer in time")
-)
-
-// begin bounds a call: by the caller's context, by Close, and, unless it waits
-// by its nature, by the timeout.
-func (s *Store) begin(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
-	var cancel context.CancelFunc
-	if timeout > 0 {
-		ctx, cancel = context.WithTimeoutCause(ctx, timeout, errTimeout)
-	} else {
-		ctx, cancel = context.WithCancel(ctx)
-	}
-	unlink := context.AfterFunc(s.life, cancel)
-	return ctx, func() { unlink(); cancel() }
-}
+var errTimeout = errors.New("postgres did not answer in time")
 
 // try sends one request, and sends it again only if it is known to have had no
 // effect: it was never sent, or Postgres has rolled it back.
@@ -64,20 +47,6 @@ func broken(err error) bool {
 	}
 	var connect *pgconn.ConnectError
 	return !errors.As(err, &connect) && (errors.As(err, &network) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF))
-}
-
-// fail makes of whatever stopped a call the error that its caller gets. outer
-// is the context that the caller gave.
-func (s *Store) fail(outer context.Context, op string, err error) error {
-	switch {
-	case err == nil || baton.IsAnswer(err):
-		return err
-	case s.life.Err() != nil:
-		return &baton.UnavailableError{Op: op, Err: errClosed}
-	case outer.Err() != nil:
-		return fmt.Errorf("%s: %w", op, outer.Err())
-	}
-	return kindOf(op, err)
 }
 
 // kindOf tells refusals from failures. Postgres has rolled back what it refused.

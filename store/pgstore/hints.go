@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"baton"
+	"baton/internal/storecall"
 )
 
 // hint says that something happened to a group. It may be lost, and it may be wrong.
@@ -135,7 +136,7 @@ func (h *hints) run() {
 	const rest = 500 * time.Millisecond
 	for h.life.Err() == nil {
 		h.hear()
-		_ = pause(h.life, rest)
+		_ = storecall.Pause(h.life, rest)
 	}
 }
 

@@ -1,7 +1,6 @@
 package pgstore
 
 import (
-	"context"
 	"errors"
 	"reflect"
 	"strings"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"baton"
+	"baton/internal/storecall"
 )
 
 func TestParseURL(t *testing.T) {
@@ -104,16 +104,16 @@ func TestTheNextLooksWhenSomebodyLeads(t *testing.T) {
 // A release that was answered late does not wait for a hint beyond its timeout.
 func TestTellingDoesNotExceedTheTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		life, end := context.WithCancel(t.Context())
-		s := &Store{life: life, timeout: 700 * time.Millisecond}
-		s.announcer = newAnnouncer(life, func([]string) { <-life.Done() })
+		const timeout = 700 * time.Millisecond
+		s := &Store{timeout: timeout, calls: storecall.New(timeout, errTimeout, kindOf)}
+		s.announcer = newAnnouncer(s.calls.Life(), func([]string) { <-s.calls.Life().Done() })
 		begun := time.Now()
 		time.Sleep(500 * time.Millisecond) // of the bubble
 		s.tellBefore(t.Context(), "g", begun)
 		if took := time.Since(begun); took != s.timeout {
 			t.Errorf("took %v: want the timeout, %v", took, s.timeout)
 		}
-		end()
+		s.calls.Close()
 		s.announcer.wait()
 	})
 }

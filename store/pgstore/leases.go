@@ -53,13 +53,13 @@ func (a *answer) lease() baton.Lease {
 // call has a function of the database answer, in one round trip that is a
 // transaction of its own.
 func (s *Store) call(outer context.Context, op, group, sql string, args ...any) (*answer, error) {
-	ctx, cancel := s.begin(outer, s.timeout)
+	ctx, cancel := s.calls.Begin(outer)
 	defer cancel()
 	a := &answer{group: group}
-	err := try(ctx, s.calls, func(ctx context.Context) error {
-		return s.calls.QueryRow(ctx, s.schema.in(sql), args...).Scan(a.columns()...)
+	err := try(ctx, s.pool, func(ctx context.Context) error {
+		return s.pool.QueryRow(ctx, s.schema.in(sql), args...).Scan(a.columns()...)
 	})
-	return a, s.fail(outer, op, err)
+	return a, s.calls.Fail(outer, op, err)
 }
 
 // Acquire grants a vacant group to c.

@@ -28,9 +28,9 @@ func (s *Store) Await(ctx context.Context, group string, c baton.Candidate) erro
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	inner, cancel := s.begin(ctx, 0)
+	inner, cancel := s.calls.BeginWait(ctx)
 	defer cancel()
-	return s.fail(ctx, "await", s.await(inner, group, c))
+	return s.calls.Fail(ctx, "await", s.await(inner, group, c))
 }
 
 func (s *Store) await(ctx context.Context, group string, c baton.Candidate) error {
@@ -87,18 +87,7 @@ func (s *Store) takePlace(ctx context.Context, group string, c baton.Candidate) 
 
 // look sends a request of one who waits, in bounded time.
 func (s *Store) look(ctx context.Context, request func(ctx context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout, errTimeout)
+	ctx, cancel := s.calls.Begin(ctx)
 	defer cancel()
 	return try(ctx, s.waits, request)
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

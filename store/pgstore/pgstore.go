@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"baton"
+	"baton/internal/storecall"
 )
 
 // Config says where Postgres is, and how it is used. URL is required.
@@ -73,15 +74,14 @@ func init() {
 // Store implements baton.Store, Line, Ender, Historian and Registry.
 type Store struct {
 	schema     schema
-	calls      *pgxpool.Pool
+	calls      *storecall.Calls
+	pool       *pgxpool.Pool
 	waits      *pgxpool.Pool // of those who wait or watch, so that they cannot keep a renewal from a connection
 	hints      *hints
 	announcer  *announcer
 	timeout    time.Duration
 	guarantees baton.Guarantees
 
-	life context.Context // ends with Close
-	end  context.CancelFunc
 	once sync.Once
 }
 
@@ -107,25 +107,24 @@ func (cfg Config) open(ctx context.Context) (*Store, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	life, end := context.WithCancel(context.Background())
-	s := &Store{schema: schema(cfg.Schema), timeout: cfg.Timeout, life: life, end: end}
-	pools, err := cfg.connectTo(life)
+	s := &Store{schema: schema(cfg.Schema), timeout: cfg.Timeout, calls: storecall.New(cfg.Timeout, errTimeout, kindOf)}
+	pools, err := cfg.connectTo(s.calls.Life())
 	if err != nil {
-		end()
-		return nil, err
-	}
-	// A pool does not connect before it is used, and lives until it is closed.
-	if s.calls, err = pgxpool.NewWithConfig(context.Background(), pools.calls); err != nil {
-		end()
-		return nil, err
-	}
-	if s.waits, err = pgxpool.NewWithConfig(context.Background(), pools.waits); err != nil {
-		end()
 		s.calls.Close()
 		return nil, err
 	}
+	// A pool does not connect before it is used, and lives until it is closed.
+	if s.pool, err = pgxpool.NewWithConfig(context.Background(), pools.calls); err != nil {
+		s.calls.Close()
+		return nil, err
+	}
+	if s.waits, err = pgxpool.NewWithConfig(context.Background(), pools.waits); err != nil {
+		s.calls.Close()
+		s.pool.Close()
+		return nil, err
+	}
 	s.hints = newHints(pools.listener, s.schema.channel(), s.timeout)
-	s.announcer = newAnnouncer(life, s.announce)
+	s.announcer = newAnnouncer(s.calls.Life(), s.announce)
 	if err := s.greet(ctx); err != nil {
 		_ = s.Close()
 		return nil, err
@@ -152,13 +151,13 @@ func (cfg *Config) complete() error {
 
 // greet sees to it that the schema is there, and learns what the server is like.
 func (s *Store) greet(outer context.Context) error {
-	ctx, cancel := s.begin(outer, s.timeout)
+	ctx, cancel := s.calls.Begin(outer)
 	defer cancel()
-	if err := s.schema.install(ctx, s.calls); err != nil {
+	if err := s.schema.install(ctx, s.pool); err != nil {
 		return s.refused(outer, "install the schema", err)
 	}
 	var standbys, fsync string
-	err := s.calls.QueryRow(ctx, `SELECT current_setting('synchronous_standby_names'), current_setting('fsync')`).Scan(&standbys, &fsync)
+	err := s.pool.QueryRow(ctx, `SELECT current_setting('synchronous_standby_names'), current_setting('fsync')`).Scan(&standbys, &fsync)
 	if err != nil {
 		return s.refused(outer, "look at the server", err)
 	}
@@ -195,11 +194,11 @@ func (s *Store) Guarantees() baton.Guarantees {
 // kept for as long as it would be if the process had died.
 func (s *Store) Close() error {
 	s.once.Do(func() {
-		s.end() // which also cuts the connections, so that nothing below waits for a server
+		s.calls.Close() // which also cuts the connections, so that nothing below waits for a server
 		s.hints.close()
 		s.announcer.wait()
 		s.waits.Close()
-		s.calls.Close()
+		s.pool.Close()
 	})
 	return nil
 }

@@ -20,12 +20,12 @@ import (
 // since somebody may be restoring the database.
 var wrongForGood = []string{"3D000", "3F000", "0A000", "42"}
 
-// refused is fail for a store that is being opened.
+// refused is Calls.Fail for a store that is being opened.
 func (s *Store) refused(outer context.Context, op string, err error) error {
 	var certificate *tls.CertificateVerificationError
-	failed := s.fail(outer, op, err)
+	failed := s.calls.Fail(outer, op, err)
 	switch {
-	case !errors.Is(failed, baton.ErrUnavailable) || s.life.Err() != nil:
+	case !errors.Is(failed, baton.ErrUnavailable) || s.calls.Life().Err() != nil:
 		return failed
 	case isCode(err, wrongForGood...):
 		return fmt.Errorf("%s: postgres: %w: %w", op, baton.ErrInvalidArgument, inOneLine(err))

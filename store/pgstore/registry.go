@@ -17,8 +17,8 @@ SELECT coalesce(p.grp, l.grp), coalesce(p.version, 0), coalesce(p.min_ttl_ns, 0)
   FROM baton.policy p FULL JOIN baton.lease l ON l.grp = p.grp `
 
 func (s *Store) groups(ctx context.Context, sql string, args ...any) (groups []baton.Group, err error) {
-	err = try(ctx, s.calls, func(ctx context.Context) error {
-		rows, err := s.calls.Query(ctx, s.schema.in(sql), args...)
+	err = try(ctx, s.pool, func(ctx context.Context) error {
+		rows, err := s.pool.Query(ctx, s.schema.in(sql), args...)
 		if err != nil {
 			return err
 		}
@@ -39,11 +39,11 @@ func (s *Store) Group(ctx context.Context, id string) (baton.Group, error) {
 	if err := baton.ValidateID("group_id", id); err != nil {
 		return baton.Group{}, err
 	}
-	bounded, cancel := s.begin(ctx, s.timeout)
+	bounded, cancel := s.calls.Begin(ctx)
 	defer cancel()
 	found, err := s.groups(bounded, groupsSQL+`WHERE p.grp = $1 OR l.grp = $1`, id)
 	if err != nil {
-		return baton.Group{}, s.fail(ctx, "group", err)
+		return baton.Group{}, s.calls.Fail(ctx, "group", err)
 	}
 	if len(found) == 0 {
 		return baton.Group{}, fmt.Errorf("group %q: %w", id, baton.ErrNotFound)
@@ -53,10 +53,10 @@ func (s *Store) Group(ctx context.Context, id string) (baton.Group, error) {
 
 // Groups lists the groups that are registered or were led, ordered by id.
 func (s *Store) Groups(ctx context.Context) ([]baton.Group, error) {
-	bounded, cancel := s.begin(ctx, s.timeout)
+	bounded, cancel := s.calls.Begin(ctx)
 	defer cancel()
 	all, err := s.groups(bounded, groupsSQL+`ORDER BY 1`)
-	return all, s.fail(ctx, "groups", err)
+	return all, s.calls.Fail(ctx, "groups", err)
 }
 
 // PutGroup registers a group if its version is the current one. Versions are
@@ -67,15 +67,15 @@ func (s *Store) PutGroup(ctx context.Context, g baton.Group) (baton.Group, error
 	}
 	const last = 1<<63 - 1
 	var version int64
-	bounded, cancel := s.begin(ctx, s.timeout)
+	bounded, cancel := s.calls.Begin(ctx)
 	defer cancel()
-	err := try(bounded, s.calls, func(ctx context.Context) error {
-		return s.calls.QueryRow(ctx, s.schema.in(`SELECT baton.put_policy($1, $2, $3, $4, $5, $6)`),
+	err := try(bounded, s.pool, func(ctx context.Context) error {
+		return s.pool.QueryRow(ctx, s.schema.in(`SELECT baton.put_policy($1, $2, $3, $4, $5, $6)`),
 			g.ID, min(g.Version, last), int64(g.Policy.MinTTL), int64(g.Policy.MaxTTL), int64(g.Policy.RetryAfter), append([]string{}, g.AllowedNodes...)).
 			Scan(&version)
 	})
 	if err != nil {
-		return baton.Group{}, s.fail(ctx, "put group", err)
+		return baton.Group{}, s.calls.Fail(ctx, "put group", err)
 	}
 	if version == 0 {
 		return baton.Group{}, &baton.ConflictError{

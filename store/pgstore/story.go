@@ -132,11 +132,11 @@ func (s *Store) History(ctx context.Context, group string) ([]baton.PastTerm, er
 	if err := baton.ValidateID("group", group); err != nil {
 		return nil, err
 	}
-	bounded, cancel := s.begin(ctx, s.timeout)
+	bounded, cancel := s.calls.Begin(ctx)
 	defer cancel()
-	st, err := s.settled(bounded, s.calls, group, 0)
+	st, err := s.settled(bounded, s.pool, group, 0)
 	if err != nil {
-		return nil, s.fail(ctx, "history", err)
+		return nil, s.calls.Fail(ctx, "history", err)
 	}
 	var past []baton.PastTerm
 	for _, t := range st.tenures {

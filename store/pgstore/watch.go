@@ -2,7 +2,6 @@ package pgstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"iter"
@@ -20,28 +19,16 @@ const probeEvery = 5 * time.Second
 // every change. A cursor is a term and whether it was over. It lasts as long as the history
 // does, for 99 terms, or until the group is deleted.
 func (s *Store) Watch(ctx context.Context, group string, after baton.Cursor) iter.Seq2[baton.Event, error] {
-	return func(yield func(baton.Event, error) bool) {
-		if err := baton.ValidateID("group", group); err != nil {
-			yield(baton.Event{}, err)
-			return
-		}
-		inner, cancel := s.begin(ctx, 0)
-		defer cancel()
-		w := &watch{s: s, group: group, yield: func(ev baton.Event) bool { return yield(ev, nil) }}
-		if err := w.run(inner, after); !errors.Is(err, errLeft) {
-			yield(baton.Event{}, s.fail(ctx, "watch", err))
-		}
-	}
+	return s.calls.Watch(ctx, group, func(ctx context.Context, tell func(baton.Event) error) error {
+		return (&watch{s: s, group: group, yield: tell}).run(ctx, after)
+	})
 }
-
-// errLeft: whoever reads the watch has left it.
-var errLeft = errors.New("the reader left")
 
 type watch struct {
 	s     *Store
 	group string
 	place string // whose cursors these are, "" until something was read
-	yield func(baton.Event) bool
+	yield func(baton.Event) error
 
 	at position // how far it has told
 }
@@ -92,7 +79,7 @@ func (w *watch) start(ctx context.Context, after baton.Cursor) (time.Duration, e
 
 // read tells what is known from a term on.
 func (w *watch) read(ctx context.Context, from baton.Term) (*story, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, w.s.timeout, errTimeout)
+	ctx, cancel := w.s.calls.Begin(ctx)
 	defer cancel()
 	return w.s.settled(ctx, w.s.waits, w.group, from)
 }
@@ -168,10 +155,7 @@ func (t tenure) end() position       { return position{term: t.term, over: true,
 func (w *watch) tell(ev baton.Event, at position, gap bool) error {
 	w.at = at
 	ev.Gap, ev.Cursor = gap, w.format(at)
-	if !w.yield(ev) {
-		return errLeft
-	}
-	return nil
+	return w.yield(ev)
 }
 
 func (w *watch) began(t tenure) baton.Event {

@@ -13,45 +13,24 @@ import (
 	"baton"
 )
 
-var (
-	errClosed  = errors.New("the store is closed")
-	errTimeout = errors.New("redis did not answer in time")
-)
-
-// begin bounds a call: by the caller's context, by Close, and, unless it waits
-// by its nature, by the timeout.
-func (s *Store) begin(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
-	var cancel context.CancelFunc
-	if timeout > 0 {
-		ctx, cancel = context.WithTimeoutCause(ctx, timeout, errTimeout)
-	} else {
-		ctx, cancel = context.WithCancel(ctx)
-	}
-	unlink := context.AfterFunc(s.life, cancel)
-	return ctx, func() { unlink(); cancel() }
-}
+var errTimeout = errors.New("redis did not answer in time")
 
 // fail makes of whatever stopped a call the error that its caller gets. outer
 // is the context that the caller gave.
 func (s *Store) fail(outer context.Context, op string, err error) error {
-	switch {
-	case err == nil || baton.IsAnswer(err):
-		return err
-	case s.life.Err() != nil:
-		return &baton.UnavailableError{Op: op, Err: errClosed}
-	case outer.Err() != nil:
-		return fmt.Errorf("%s: %w", op, outer.Err())
-	case passed(outer):
-		return fmt.Errorf("%s: %w", op, context.DeadlineExceeded)
-	}
-	return kindOf(op, err)
+	return s.calls.Fail(punctual{outer}, op, err)
 }
 
-// passed reports whether the deadline of ctx has passed. The client goes by
-// the deadline, and may be earlier than the context itself.
-func passed(ctx context.Context) bool {
-	deadline, ok := ctx.Deadline()
-	return ok && !time.Now().Before(deadline)
+// punctual is a context that is over as soon as its deadline has passed. The
+// client goes by the deadline, and may be earlier than the context itself.
+type punctual struct{ context.Context }
+
+func (c punctual) Err() error {
+	err := c.Context.Err()
+	if deadline, ok := c.Deadline(); err == nil && ok && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return err
 }
 
 // kindOf tells refusals from failures. A right that a script lacks half-way is
@@ -86,13 +65,9 @@ func (s *Store) within(ctx context.Context, f func(context.Context) error) error
 		return context.Cause(ctx)
 	}
 	done := make(chan error, 1)
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return errClosed
+	if err := s.calls.Go(func() { done <- f(ctx) }); err != nil {
+		return err
 	}
-	s.chores.Go(func() { done <- f(ctx) })
-	s.mu.Unlock()
 	select {
 	case err := <-done:
 		return err
@@ -118,7 +93,7 @@ func (s *Store) run(ctx context.Context, script *redis.Script, group string, arg
 
 // call is a run that answers in bounded time.
 func (s *Store) call(ctx context.Context, op string, script *redis.Script, group string, args ...any) (*state, error) {
-	bounded, cancel := s.begin(ctx, s.timeout)
+	bounded, cancel := s.calls.Begin(ctx)
 	defer cancel()
 	st, err := s.run(bounded, script, group, args...)
 	return st, s.fail(ctx, op, err)

@@ -25,7 +25,7 @@ func (s *Store) Acquire(ctx context.Context, group string, c baton.Candidate, tt
 	if err != nil {
 		return baton.Lease{}, err
 	}
-	bounded, cancel := s.begin(ctx, s.timeout)
+	bounded, cancel := s.calls.Begin(ctx)
 	defer cancel()
 	args := []any{c.NodeID, c.InstanceID, metadata, inMilliseconds(ttl), 0, requestID()}
 	st, err := s.run(bounded, acquireScript, group, args...)
@@ -79,7 +79,7 @@ func (s *Store) Renew(ctx context.Context, id baton.LeaseID, extend time.Duratio
 		return baton.Lease{}, err
 	}
 	args := []any{id.NodeID, id.InstanceID, formatTerm(id.Term), inMilliseconds(extend)}
-	bounded, cancel := s.begin(ctx, s.timeout)
+	bounded, cancel := s.calls.Begin(ctx)
 	defer cancel()
 	st, err := s.run(bounded, renewPlainly, id.Group, args...)
 	if err == nil && st.outcome == "look" {

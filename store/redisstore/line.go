@@ -23,7 +23,7 @@ func (s *Store) Await(ctx context.Context, group string, c baton.Candidate) erro
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	inner, cancel := s.begin(ctx, 0)
+	inner, cancel := s.calls.BeginWait(ctx)
 	defer cancel()
 	return s.fail(ctx, "await", s.wait(inner, group, c))
 }
@@ -52,7 +52,7 @@ func (s *Store) wait(ctx context.Context, group string, c baton.Candidate) error
 }
 
 func (s *Store) look(ctx context.Context, group string, c baton.Candidate) (*state, error) {
-	bounded, cancel := s.begin(ctx, s.timeout)
+	bounded, cancel := s.calls.Begin(ctx)
 	defer cancel()
 	return s.run(bounded, awaitScript, group, c.NodeID, c.InstanceID)
 }

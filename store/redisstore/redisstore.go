@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"baton"
+	"baton/internal/storecall"
 )
 
 // Config says where Redis is. Addresses or Client is required.
@@ -49,16 +49,9 @@ type Store struct {
 	rdb        redis.UniversalClient
 	owned      bool
 	keys       keys
-	timeout    time.Duration
+	calls      *storecall.Calls
 	guarantees baton.Guarantees
 	hub        *hub
-
-	life context.Context // ends with Close
-	end  context.CancelFunc
-
-	mu     sync.Mutex
-	closed bool
-	chores sync.WaitGroup // goroutines that may outlive the call that started them
 }
 
 var (
@@ -81,11 +74,10 @@ func New(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.Prefix == "" {
 		cfg.Prefix = DefaultPrefix
 	}
-	s := &Store{rdb: cfg.Client, keys: keys(cfg.Prefix), timeout: cfg.Timeout}
+	s := &Store{rdb: cfg.Client, keys: keys(cfg.Prefix), calls: storecall.New(cfg.Timeout, errTimeout, kindOf)}
 	if s.rdb == nil {
 		s.rdb, s.owned = cfg.connect(), true
 	}
-	s.life, s.end = context.WithCancel(context.Background())
 	s.hub = newHub(s.rdb)
 	found, err := s.survey(ctx)
 	if err != nil {
@@ -136,19 +128,14 @@ func (s *Store) Guarantees() baton.Guarantees {
 // Close ends watches and waits. Leases stay as they are; a place in line is
 // kept for as long as it would be if the process had died.
 func (s *Store) Close() error {
-	s.mu.Lock()
-	again := s.closed
-	s.closed = true
-	s.mu.Unlock()
-	s.end()
 	var err error
-	if !again {
+	if first := s.calls.End(); first {
 		err = s.hub.close()
 		if s.owned {
 			err = errors.Join(err, s.rdb.Close())
 		}
 	}
-	s.chores.Wait()
+	s.calls.Wait() // for requests that were left behind; most ended with their connection
 	if err != nil {
 		return fmt.Errorf("close the connections to redis: %w", err)
 	}

@@ -93,7 +93,7 @@ func (s *Store) Group(ctx context.Context, id string) (baton.Group, error) {
 	if err := baton.ValidateID("group_id", id); err != nil {
 		return baton.Group{}, err
 	}
-	bounded, cancel := s.begin(ctx, s.timeout)
+	bounded, cancel := s.calls.Begin(ctx)
 	defer cancel()
 	found, err := s.lookup(bounded, []string{id})
 	switch {
@@ -118,7 +118,7 @@ func (s *Store) PutGroup(ctx context.Context, g baton.Group) (baton.Group, error
 	if err != nil {
 		return baton.Group{}, err
 	}
-	bounded, cancel := s.begin(ctx, s.timeout)
+	bounded, cancel := s.calls.Begin(ctx)
 	defer cancel()
 	if err := s.index(bounded, g.ID); err != nil {
 		return baton.Group{}, s.fail(ctx, "put group", err)
@@ -166,7 +166,7 @@ const lookupAtOnce = 1000
 
 // Groups lists the groups that are registered or were led, ordered by id.
 func (s *Store) Groups(ctx context.Context) ([]baton.Group, error) {
-	bounded, cancel := s.begin(ctx, s.timeout)
+	bounded, cancel := s.calls.Begin(ctx)
 	defer cancel()
 	names := make(chan []string, 1)
 	err := s.within(bounded, func(ctx context.Context) error {

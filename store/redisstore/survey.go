@@ -32,7 +32,7 @@ type survey struct {
 // survey asks Redis, every master of a cluster, who it is and how it is set up.
 func (s *Store) survey(ctx context.Context) (survey, error) {
 	const op = "open redis store"
-	bounded, cancel := s.begin(ctx, s.timeout)
+	bounded, cancel := s.calls.Begin(ctx)
 	defer cancel()
 	var mu sync.Mutex
 	var all []survey

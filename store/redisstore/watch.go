@@ -2,7 +2,6 @@ package redisstore
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"iter"
@@ -21,27 +20,15 @@ const probeEvery, probeLeast = 5 * time.Second, time.Second
 // Watch yields the state of the group, or what came after the cursor, then
 // every change. Cursors last for as long as the history remembers their term.
 func (s *Store) Watch(ctx context.Context, group string, after baton.Cursor) iter.Seq2[baton.Event, error] {
-	return func(yield func(baton.Event, error) bool) {
-		if err := baton.ValidateID("group", group); err != nil {
-			yield(baton.Event{}, err)
-			return
-		}
-		inner, cancel := s.begin(ctx, 0)
-		defer cancel()
-		w := &watch{s: s, group: group, yield: func(ev baton.Event) bool { return yield(ev, nil) }}
-		if err := w.run(inner, after); !errors.Is(err, errLeft) {
-			yield(baton.Event{}, s.fail(ctx, "watch", err))
-		}
-	}
+	return s.calls.Watch(punctual{ctx}, group, func(ctx context.Context, tell func(baton.Event) error) error {
+		return (&watch{s: s, group: group, yield: tell}).run(ctx, after)
+	})
 }
-
-// errLeft: whoever reads the watch has left it.
-var errLeft = errors.New("the reader left")
 
 type watch struct {
 	s     *Store
 	group string
-	yield func(baton.Event) bool
+	yield func(baton.Event) error
 	told  position
 }
 
@@ -110,7 +97,7 @@ func (w *watch) start(ctx context.Context, after baton.Cursor) (*state, error) {
 
 // look reads the group and this many of its past terms.
 func (w *watch) look(ctx context.Context, past int) (*state, error) {
-	ctx, cancel := w.s.begin(ctx, w.s.timeout)
+	ctx, cancel := w.s.calls.Begin(ctx)
 	defer cancel()
 	return w.s.run(ctx, lookScript, w.group, past)
 }
@@ -177,10 +164,7 @@ func (w *watch) tell(st *state, ev baton.Event, gap bool) error {
 	ev.Gap = gap
 	w.told = position{term: ev.Term, began: ev.Type == baton.LeaderChanged, instance: ev.InstanceID}
 	ev.Cursor = formatCursor(w.told, w.place(st.born))
-	if !w.yield(ev) {
-		return errLeft
-	}
-	return nil
+	return w.yield(ev)
 }
 
 func (p past) begun(group string) baton.Event {

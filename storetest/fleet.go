@@ -34,6 +34,11 @@ type FleetConfig struct {
 	TTL time.Duration
 	// Stores is how many handles are opened, Nodes how many nodes share them; 3 and 6 if 0.
 	Stores, Nodes int
+	// Rest is how long a node pauses between two requests at most; 50 ms if 0.
+	Rest time.Duration
+	// OneDiesIn is how many leaderships there are to one whose node dies, which costs
+	// the others the rest of its lease; 10 if 0.
+	OneDiesIn int
 	// Patience bounds every wait, and twice what one request may take; a minute if 0.
 	Patience time.Duration
 	// Clock is that of the history; the system's if nil.
@@ -46,6 +51,7 @@ const fleetGroup = "fleet"
 func StartFleet(t T, cfg FleetConfig) *Fleet {
 	t.Helper()
 	cfg.Stores, cfg.Nodes = orElse(cfg.Stores, 3), orElse(cfg.Nodes, 6)
+	cfg.Rest, cfg.OneDiesIn = orElse(cfg.Rest, 50*time.Millisecond), orElse(cfg.OneDiesIn, 10)
 	cfg.Patience = orElse(cfg.Patience, time.Minute)
 	f := &Fleet{t: t, cfg: cfg, log: history.NewLog(cfg.Clock)}
 	var stores []baton.Store
@@ -94,7 +100,7 @@ func (f *Fleet) node(ctx context.Context, s baton.Store, id string, rng *rand.Ra
 			}
 		}
 		ender, ends := s.(baton.Ender)
-		switch fate := rng.IntN(10); {
+		switch fate := rng.IntN(f.cfg.OneDiesIn); {
 		case fate == 0: // dies
 		case fate == 1 && ends:
 			_ = ender.End(ctx, fleetGroup, l.Term, baton.Ending{Reason: baton.SteppedDown, Immediate: true})
@@ -106,8 +112,7 @@ func (f *Fleet) node(ctx context.Context, s baton.Store, id string, rng *rand.Ra
 }
 
 func (f *Fleet) rest(ctx context.Context, rng *rand.Rand) {
-	const most = 50 * time.Millisecond
-	timer := time.NewTimer(time.Duration(rng.Int64N(int64(most)) + 1))
+	timer := time.NewTimer(time.Duration(rng.Int64N(int64(f.cfg.Rest)) + 1))
 	defer timer.Stop()
 	select {
 	case <-timer.C:

@@ -14,6 +14,7 @@ import (
 	"baton"
 	"baton/internal/testserver"
 	"baton/store/etcdstore"
+	"baton/storetest/drill"
 )
 
 // one is a cluster of one that is not hurt, a store in it, and a client to
@@ -24,27 +25,11 @@ func one(t *testing.T) (*etcdstore.Store, *clientv3.Client) {
 	return open(t, etcdstore.Config{Endpoints: endpoints(t, members), Prefix: "etcdstore"}), raw(t, members...)
 }
 
-func lead(t *testing.T, s baton.Store, group, instance string, ttl time.Duration) baton.Lease {
-	t.Helper()
-	l, err := s.Acquire(t.Context(), group, baton.Candidate{NodeID: "node", InstanceID: instance}, ttl)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
-func release(t *testing.T, s baton.Store, l baton.Lease) {
-	t.Helper()
-	if err := s.Release(t.Context(), l.ID()); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestTermsSurviveTheLossOfTheRecord(t *testing.T) {
 	t.Parallel()
 	s, etcd := one(t)
 	for n := range 3 {
-		release(t, s, lead(t, s, "g", fmt.Sprint("i-", n), time.Minute))
+		drill.Release(t, s, drill.Lead(t, s, "g", fmt.Sprint("i-", n), time.Minute))
 	}
 	if _, err := etcd.Delete(t.Context(), "/etcdstore/leases/g/", clientv3.WithPrefix()); err != nil {
 		t.Fatal(err)
@@ -52,7 +37,7 @@ func TestTermsSurviveTheLossOfTheRecord(t *testing.T) {
 	if l, err := s.Get(t.Context(), "g"); err != nil || l.Term != 3 || l.Held() {
 		t.Errorf("without its record the group reads %+v, %v: want it vacant after term 3", l, err)
 	}
-	if l := lead(t, s, "g", "after", time.Minute); l.Term != 4 {
+	if l := drill.Lead(t, s, "g", "after", time.Minute); l.Term != 4 {
 		t.Errorf("term %d after 3", l.Term)
 	}
 }
@@ -63,7 +48,7 @@ func TestARemovedRecordDoesNotOpenTheGroup(t *testing.T) {
 	t.Parallel()
 	s, etcd := one(t)
 	sent := time.Now()
-	l := lead(t, s, "g", "i-1", 3*time.Second)
+	l := drill.Lead(t, s, "g", "i-1", 3*time.Second)
 	if _, err := etcd.Delete(t.Context(), "/etcdstore/leases/g/record"); err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +56,7 @@ func TestARemovedRecordDoesNotOpenTheGroup(t *testing.T) {
 		t.Errorf("get: %v, want ErrUnavailable: nobody knows who leads", err)
 	}
 	var next baton.Lease
-	eventually(t, "the group open again", func() bool {
+	drill.Eventually(t, "the group open again", func() bool {
 		var err error
 		next, err = s.Acquire(t.Context(), "g", baton.Candidate{NodeID: "node", InstanceID: "i-2"}, time.Minute)
 		if err != nil && !errors.Is(err, baton.ErrUnavailable) {
@@ -96,7 +81,7 @@ func TestCompactedCursorIsAGap(t *testing.T) {
 		break
 	}
 	for n := range 3 {
-		release(t, s, lead(t, s, "g", fmt.Sprint("i-", n), time.Minute))
+		drill.Release(t, s, drill.Lead(t, s, "g", fmt.Sprint("i-", n), time.Minute))
 	}
 	now, err := etcd.Get(t.Context(), "x")
 	if err != nil {
@@ -119,31 +104,15 @@ func TestCompactedCursorIsAGap(t *testing.T) {
 func TestHistoryKeepsAHundred(t *testing.T) {
 	t.Parallel()
 	s, _ := one(t)
-	const terms = 120
-	for n := range terms - 1 {
-		release(t, s, lead(t, s, "g", fmt.Sprint("i-", n), time.Minute))
-	}
-	lead(t, s, "g", "present", time.Minute)
-	past, err := s.History(t.Context(), "g")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(past) != 100 {
-		t.Fatalf("%d terms are remembered: want 100", len(past))
-	}
-	for i, p := range past {
-		if want := baton.Term(terms - 99 + i); p.Term != want || (p.Reason == "") != (p.Term == terms) {
-			t.Fatalf("line %d of the history is %+v: want term %d", i, p, want)
-		}
-	}
+	drill.HistoryKeepsAHundred(t, s)
 }
 
 // An expiry that nobody was there to see is written down by whoever looks first.
 func TestExpiryIsWrittenDownByWhoLooks(t *testing.T) {
 	t.Parallel()
 	s, etcd := one(t)
-	lead(t, s, "g", "i-1", 2*time.Second)
-	eventually(t, "etcd to drop the lease", func() bool {
+	drill.Lead(t, s, "g", "i-1", 2*time.Second)
+	drill.Eventually(t, "etcd to drop the lease", func() bool {
 		resp, err := etcd.Get(t.Context(), "/etcdstore/leases/g/bound")
 		return err == nil && resp.Count == 0
 	})
@@ -164,8 +133,8 @@ func TestExpiryIsWrittenDownByWhoLooks(t *testing.T) {
 func TestReleaseGivesTheEtcdLeaseBack(t *testing.T) {
 	t.Parallel()
 	s, etcd := one(t)
-	release(t, s, lead(t, s, "g", "i-1", baton.MaxTTL))
-	eventually(t, "no lease left in etcd", func() bool {
+	drill.Release(t, s, drill.Lead(t, s, "g", "i-1", baton.MaxTTL))
+	drill.Eventually(t, "no lease left in etcd", func() bool {
 		resp, err := etcd.Leases(t.Context())
 		return err == nil && len(resp.Leases) == 0
 	})
@@ -179,14 +148,14 @@ func TestStoresOnTheClientOfAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := open(t, etcdstore.Config{Client: etcd, Prefix: "b"})
-	l := lead(t, a, "g", "i-1", time.Minute)
+	l := drill.Lead(t, a, "g", "i-1", time.Minute)
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := a.Get(t.Context(), "g"); !errors.Is(err, baton.ErrUnavailable) {
 		t.Errorf("get after close: %v", err)
 	}
-	if l := lead(t, b, "g", "i-2", time.Minute); l.Term != 1 {
+	if l := drill.Lead(t, b, "g", "i-2", time.Minute); l.Term != 1 {
 		t.Errorf("the other prefix begins at term %d", l.Term)
 	}
 	again := open(t, etcdstore.Config{Client: etcd, Prefix: "a"})
@@ -223,11 +192,11 @@ func TestAuthentication(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := lead(t, s, "g", "i-1", time.Minute)
+	l := drill.Lead(t, s, "g", "i-1", time.Minute)
 	if _, err := s.Renew(ctx, l.ID(), time.Minute); err != nil {
 		t.Errorf("renew: %v", err)
 	}
-	release(t, s, l)
+	drill.Release(t, s, l)
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
@@ -260,7 +229,7 @@ func TestNobodyThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := open(t, etcdstore.Config{Endpoints: []string{address}, Timeout: time.Second})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), drill.Patience)
 	defer cancel()
 	if _, err := s.Get(ctx, "g"); !errors.Is(err, baton.ErrUnavailable) {
 		t.Errorf("get: %v, want ErrUnavailable", err)

@@ -13,39 +13,14 @@ import (
 	"baton/internal/testserver"
 	"baton/store/etcdstore"
 	"baton/storetest"
+	"baton/storetest/drill"
 	"baton/storetest/history"
 )
-
-// patience is far beyond what anything here takes.
-const patience = time.Minute
-
-// eventually polls until ok.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.After(patience)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-limit:
-			t.Fatalf("still not after %v: %s", patience, what)
-		}
-	}
-}
 
 func open(t *testing.T, cfg etcdstore.Config) *etcdstore.Store {
 	t.Helper()
 	s, err := etcdstore.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	})
-	return s
+	return drill.Opened(t, s, err)
 }
 
 // raw is a client past the proxies, to look and to meddle.
@@ -89,7 +64,7 @@ func leader(t *testing.T, members []*testserver.Server, skip ...int) int {
 
 func findLeader(t *testing.T, members []*testserver.Server, skip ...int) (found int) {
 	t.Helper()
-	eventually(t, "a leader of etcd", func() bool {
+	drill.Eventually(t, "a leader of etcd", func() bool {
 		found = leader(t, members, skip...)
 		return found >= 0
 	})
@@ -153,38 +128,12 @@ func TestHistoryWithAMemberDown(t *testing.T) {
 	}
 }
 
-// With its only member gone nothing can be decided, and everything says so in
-// bounded time; when it is back, the same stores go on.
 func TestOnlyMemberDown(t *testing.T) {
 	t.Parallel()
-	for name, fault := range map[string]struct {
-		begin, end func(*testing.T, *testserver.Server)
-	}{
-		"killed": {
-			func(t *testing.T, m *testserver.Server) { m.Kill(t) },
-			func(t *testing.T, m *testserver.Server) { m.Restart(t) },
-		},
-		"paused": {
-			func(t *testing.T, m *testserver.Server) { m.Pause(t) },
-			func(t *testing.T, m *testserver.Server) { m.Resume(t) },
-		},
-		"cut-off": {
-			func(t *testing.T, m *testserver.Server) { m.Cut(t, testserver.BothWays) },
-			func(t *testing.T, m *testserver.Server) { m.Heal(t) },
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			member := testserver.StartEtcd(t, 1)[0]
-			f := startFleet(t, endpoints(t, []*testserver.Server{member}))
-			f.More("grants before the fault", 10)
-			o := storetest.BeforeOutage(t, open(t, etcdstore.Config{Endpoints: endpoints(t, []*testserver.Server{member}), Timeout: 2 * time.Second}))
-			fault.begin(t, member)
-			o.During()
-			fault.end(t, member)
-			o.After()
-			f.More("grants after the fault", 10)
-			f.Judge(history.Options{})
-		})
-	}
+	drill.Outages(t, storetest.FleetConfig{TTL: fleetTTL}, func(t *testing.T) drill.Site {
+		members := testserver.StartEtcd(t, 1)
+		return drill.Site{Server: members[0], Open: func(timeout time.Duration) baton.Store {
+			return open(t, etcdstore.Config{Endpoints: endpoints(t, members), Timeout: timeout})
+		}}
+	})
 }

@@ -9,6 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"baton"
+	"baton/storetest/drill"
 )
 
 // Stores of other versions share these keys, so what is in them stays as it is.
@@ -42,7 +43,7 @@ func TestWhatIsStored(t *testing.T) {
 		}
 	}
 	look("granted")
-	release(t, s, l)
+	drill.Release(t, s, l)
 	past := `{"term":1,"node":"node","instance":"i-1","elected_ms":0,"ended_ms":0,"gap_ms":0,"reason":"RESIGNED"}`
 	want = map[string]string{
 		"/etcdstore/leases/g/record": `{"last":` + past + `,"ended":1}`,

@@ -10,6 +10,7 @@ import (
 	"baton"
 	"baton/internal/testserver"
 	"baton/store/etcdstore"
+	"baton/storetest/drill"
 )
 
 // queue starts waits, one behind the other, and tells who was called.
@@ -22,7 +23,7 @@ func queue(t *testing.T, s *etcdstore.Store, etcd *clientv3.Client, prefix, grou
 				called <- node
 			}
 		}()
-		eventually(t, node+" in line", func() bool {
+		drill.Eventually(t, node+" in line", func() bool {
 			resp, err := etcd.Get(t.Context(), prefix+"/line/"+group+"/"+node+"/i")
 			return err == nil && resp.Count == 1
 		})
@@ -35,7 +36,7 @@ func queue(t *testing.T, s *etcdstore.Store, etcd *clientv3.Client, prefix, grou
 func TestSuccessorIsCalledFirstWhenTheEndingLeaseRunsOut(t *testing.T) {
 	t.Parallel()
 	s, etcd := one(t)
-	l := lead(t, s, "g", "i-1", 2*time.Second)
+	l := drill.Lead(t, s, "g", "i-1", 2*time.Second)
 	called := queue(t, s, etcd, "/etcdstore", "g", "first", "heir")
 	if err := s.End(t.Context(), "g", l.Term, baton.Ending{Reason: baton.Transferred, Successor: "heir"}); err != nil {
 		t.Fatal(err)
@@ -51,14 +52,14 @@ func TestPlacesUnderAnOddPrefix(t *testing.T) {
 	members := testserver.StartEtcd(t, 1)
 	etcd := raw(t, members...)
 	s := open(t, etcdstore.Config{Endpoints: endpoints(t, members), Prefix: "a//b/./c"})
-	l := lead(t, s, "g", "i-1", time.Minute)
+	l := drill.Lead(t, s, "g", "i-1", time.Minute)
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	_ = s.Await(ctx, "g", baton.Candidate{NodeID: "w", InstanceID: "i"})
 	if resp, err := etcd.Leases(t.Context()); err != nil || len(resp.Leases) != 2 {
 		t.Errorf("etcd has %d leases, %v: want the holder's and that of one place", len(resp.Leases), err)
 	}
-	release(t, s, l)
+	drill.Release(t, s, l)
 	if err := s.Await(t.Context(), "g", baton.Candidate{NodeID: "w", InstanceID: "i"}); err != nil {
 		t.Errorf("await: %v", err)
 	}
@@ -69,11 +70,11 @@ func TestPlacesUnderAnOddPrefix(t *testing.T) {
 func TestADeadWaiterCostsOneTurnAfterAnExpiry(t *testing.T) {
 	t.Parallel()
 	s, etcd := one(t)
-	lead(t, s, "g", "i-1", 2*time.Second)
+	drill.Lead(t, s, "g", "i-1", 2*time.Second)
 	ctx, die := context.WithCancel(t.Context())
 	dead := make(chan error)
 	go func() { dead <- s.Await(ctx, "g", baton.Candidate{NodeID: "dead", InstanceID: "i"}) }()
-	eventually(t, "the first in line", func() bool {
+	drill.Eventually(t, "the first in line", func() bool {
 		resp, err := etcd.Get(t.Context(), "/etcdstore/line/g/dead/i")
 		return err == nil && resp.Count == 1
 	})

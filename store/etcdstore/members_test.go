@@ -16,6 +16,7 @@ import (
 	"baton"
 	"baton/internal/testserver"
 	"baton/store/etcdstore"
+	"baton/storetest/drill"
 )
 
 // Callers that give up before the store's own patience ends, as the requests of
@@ -65,7 +66,7 @@ func TestTokensThatEtcdForgot(t *testing.T) {
 	member := testserver.StartEtcd(t, 1, testserver.Setting("auth-token-ttl", "1"))[0]
 	requireRoot(t, member, "secret")
 	s := open(t, etcdstore.Config{Endpoints: endpoints(t, []*testserver.Server{member}), Username: "root", Password: "secret"})
-	l := lead(t, s, "g", "i-1", time.Minute)
+	l := drill.Lead(t, s, "g", "i-1", time.Minute)
 	renew := func(when string) {
 		if _, err := s.Renew(t.Context(), l.ID(), time.Minute); err != nil {
 			t.Errorf("renew %s: %v", when, err)
@@ -102,7 +103,7 @@ func TestRenewalsDoNotAuthenticateEachTime(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = client.Close() })
 	s := open(t, etcdstore.Config{Client: client})
-	l := lead(t, s, "g", "i-1", time.Minute)
+	l := drill.Lead(t, s, "g", "i-1", time.Minute)
 	const renewals = 20
 	for range renewals {
 		if _, err := s.Renew(t.Context(), l.ID(), time.Minute); err != nil {

@@ -16,6 +16,7 @@ import (
 	"baton"
 	"baton/internal/testserver"
 	"baton/store/etcdstore"
+	"baton/storetest/drill"
 )
 
 // counting is a store that counts the requests it makes of etcd.
@@ -93,7 +94,7 @@ func TestARefusedGrantLeavesNoLease(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = looking.Close() }()
-	eventually(t, "no lease left in etcd", func() bool {
+	drill.Eventually(t, "no lease left in etcd", func() bool {
 		resp, err := looking.Leases(ctx)
 		return err == nil && len(resp.Leases) == 0
 	})

@@ -2,11 +2,9 @@ package etcdstore_test
 
 import (
 	"context"
-	"math/rand/v2"
+	"errors"
 	"reflect"
-	"sync"
 	"testing"
-	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -17,65 +15,41 @@ import (
 	"baton"
 	"baton/internal/testserver"
 	"baton/store/etcdstore"
+	"baton/storetest/drill"
 	"baton/storetest/history"
 )
 
-// badLuck is what happens to single requests on their way to etcd, the lease
-// grants, transactions and revocations that one call of the store is made of.
-type badLuck struct {
-	mu   sync.Mutex
-	rng  *rand.Rand
-	late sync.WaitGroup
-}
-
-var errLostOnTheWay = status.Error(codes.Unavailable, "lost on the way")
-
-func (b *badLuck) draw() (fate int, after time.Duration) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.rng.IntN(20), time.Duration(b.rng.Int64N(int64(fleetTTL + fleetTTL/2)))
-}
-
-func (b *badLuck) intercept(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	fate, after := b.draw()
-	later := func() {
-		b.late.Go(func() {
-			<-time.After(after)
+// unlucky are the lease grants, transactions and revocations that one call of
+// the store is made of, on their way to etcd.
+func unlucky(luck *drill.Luck) grpc.UnaryClientInterceptor {
+	return func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		err := luck.Send(ctx, func() error { return invoke(ctx, method, req, reply, conn, opts...) }, func(ctx context.Context) {
 			unread := reflect.New(reflect.TypeOf(reply).Elem()).Interface()
-			_ = invoke(context.WithoutCancel(ctx), method, req, unread, conn) // opts belong to the call that is over
+			_ = invoke(ctx, method, req, unread, conn) // opts belong to the call that somebody waits for
 		})
+		if errors.Is(err, drill.ErrLost) {
+			return status.Error(codes.Unavailable, err.Error())
+		}
+		return err
 	}
-	switch fate {
-	case 0: // the request is lost
-		return errLostOnTheWay
-	case 1: // the answer is lost
-		_ = invoke(ctx, method, req, reply, conn, opts...)
-		return errLostOnTheWay
-	case 2: // the request comes when nobody waits for it any more
-		later()
-		return errLostOnTheWay
-	case 3: // the request comes twice
-		later()
-	}
-	return invoke(ctx, method, req, reply, conn, opts...)
 }
 
 func TestHistoryWithRequestsLostLateAndRepeated(t *testing.T) {
 	t.Parallel()
 	member := testserver.StartEtcd(t, 1)[0]
-	luck := &badLuck{rng: rand.New(rand.NewPCG(1, 2))}
+	luck := drill.NewLuck(1, 20, fleetTTL+fleetTTL/2)
 	f := startFleetOn(t, func() baton.Store {
 		client, err := clientv3.New(clientv3.Config{
 			Endpoints: endpoints(t, []*testserver.Server{member}), Logger: zap.NewNop(),
-			DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(luck.intercept)},
+			DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(unlucky(luck))},
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { luck.late.Wait(); _ = client.Close() })
+		t.Cleanup(func() { luck.Settle(); _ = client.Close() })
 		return open(t, etcdstore.Config{Client: client})
 	})
 	f.More("grants in spite of bad luck", 40)
 	f.Judge(history.Options{})
-	luck.late.Wait()
+	luck.Settle()
 }

@@ -13,6 +13,7 @@ import (
 	"baton/internal/testserver"
 	"baton/store/pgstore"
 	"baton/storetest"
+	"baton/storetest/drill"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -32,7 +33,7 @@ func harness(url string, restart func()) storetest.Harness {
 				Open: func() baton.Store {
 					// Many open at once, and most install a schema first: on a busy
 					// machine that may take longer than a call is given.
-					for until := time.Now().Add(patience); ; {
+					for until := time.Now().Add(drill.Patience); ; {
 						s, err := pgstore.Open(t.Context(), address)
 						switch {
 						case err == nil:

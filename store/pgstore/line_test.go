@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"baton"
+	"baton/internal/storecall"
+	"baton/storetest/drill"
 )
 
 // A holder that died before it could hand over does not keep the successor that
@@ -33,7 +35,7 @@ func TestADeadWaiterCostsOneTurnAfterAnExpiry(t *testing.T) {
 	ctx, die := context.WithCancel(t.Context())
 	dead := make(chan error)
 	go func() { dead <- o.Await(ctx, "g", candidate("dead")) }()
-	eventually(t, "the first in line", func() bool { return ask[int](o, `SELECT count(*) FROM baton.place`) == 1 })
+	drill.Eventually(t, "the first in line", func() bool { return ask[int](o, `SELECT count(*) FROM baton.place`) == 1 })
 	called := o.queue("g", "second")
 	die()
 	<-dead
@@ -60,12 +62,12 @@ func TestWithoutHints(t *testing.T) {
 		o := newOne(t)
 		l := o.lead("g", "a", baton.MaxTTL)
 		called := o.queue("g", "next")
-		eventually(t, "the listener cut off", func() bool {
+		drill.Eventually(t, "the listener cut off", func() bool {
 			return ask[int](o, `SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' || $1 || '%'`, o.schema) > 0
 		})
 		o.release(l)
 		within(t, "the next one called", called)
-		eventually(t, "another listener", func() bool {
+		drill.Eventually(t, "another listener", func() bool {
 			return ask[int](o, `SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' || $1 || '%'`, o.schema) == 1
 		})
 	})
@@ -88,7 +90,7 @@ func TestOneVacancyCallsOne(t *testing.T) {
 	if _, err := o.Acquire(t.Context(), "g", candidate("w-0"), baton.MaxTTL); err != nil {
 		t.Fatal(err)
 	}
-	rest(t.Context(), 1500*time.Millisecond)
+	_ = storecall.Pause(t.Context(), 1500*time.Millisecond)
 	for i, c := range called[1:] {
 		if len(c) > 0 {
 			t.Errorf("number %d was called as well", i+1)

@@ -17,6 +17,7 @@ import (
 	"baton"
 	"baton/internal/testserver"
 	"baton/store/pgstore"
+	"baton/storetest/drill"
 )
 
 // with changes the URL of a server.
@@ -63,7 +64,7 @@ func TestOpenSaysWhatIsWrong(t *testing.T) {
 		"a schema of somebody else":     {server + "&baton_schema=" + o.schema + "_else", baton.ErrInvalidArgument, `column "version" does not exist`},
 		"a bad schema":                  {server + "&baton_schema=Leases", baton.ErrInvalidArgument, "schema"},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), drill.Patience)
 		s, err := pgstore.Open(ctx, tt.url)
 		cancel()
 		if err == nil {

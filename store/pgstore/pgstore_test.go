@@ -12,6 +12,7 @@ import (
 	"baton"
 	"baton/internal/testserver"
 	"baton/store/pgstore"
+	"baton/storetest/drill"
 )
 
 func TestTermsSurviveTheLossOfTheRow(t *testing.T) {
@@ -155,7 +156,7 @@ func TestCommitWithoutAnswer(t *testing.T) {
 	lost := func(what string, call func() error, effect func(now baton.Lease) bool) {
 		t.Helper()
 		// The connection is made and the statements are prepared: what is lost is the answer to the request.
-		eventually(t, "a connection", func() bool {
+		drill.Eventually(t, "a connection", func() bool {
 			_, first := s.Acquire(ctx, "other", a, time.Minute)
 			_, second := s.Renew(ctx, unknown, time.Minute)
 			return first == nil && errors.Is(second, baton.ErrNotLeader) && errors.Is(s.Release(ctx, unknown), baton.ErrNotLeader)
@@ -171,7 +172,7 @@ func TestCommitWithoutAnswer(t *testing.T) {
 	lost("acquire", func() error { _, err := s.Acquire(ctx, "g", a, time.Minute); return err },
 		func(now baton.Lease) bool { return now.HeldBy(a) })
 	var l baton.Lease
-	eventually(t, "an answer", func() bool {
+	drill.Eventually(t, "an answer", func() bool {
 		var err error
 		l, err = s.Acquire(ctx, "g", a, time.Minute)
 		return err == nil
@@ -198,7 +199,7 @@ func TestNothingIsAcknowledgedWithoutTheSynchronousStandby(t *testing.T) {
 		t.Helper()
 		o.exec(`ALTER SYSTEM SET synchronous_standby_names = '` + name + `'`)
 		o.exec(`SELECT pg_reload_conf()`)
-		eventually(t, "the setting", func() bool { return ask[string](o, `SHOW synchronous_standby_names`) == name })
+		drill.Eventually(t, "the setting", func() bool { return ask[string](o, `SHOW synchronous_standby_names`) == name })
 	}
 	standby("ghost")
 	_, err := s.Acquire(t.Context(), "g", candidate("a"), baton.MaxTTL)
@@ -269,7 +270,7 @@ func TestWaitsDoNotUseUpTheConnections(t *testing.T) {
 			t.Fatalf("renew: %v", err)
 		}
 	}
-	eventually(t, "all in line", func() bool { return ask[int](o, `SELECT count(*) FROM baton.place`) == many })
+	drill.Eventually(t, "all in line", func() bool { return ask[int](o, `SELECT count(*) FROM baton.place`) == many })
 	if n := ask[int](o, `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'baton' AND query LIKE '%' || $1 || '%'`, o.schema); n > 20 {
 		t.Errorf("%d connections", n)
 	}

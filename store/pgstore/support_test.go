@@ -14,6 +14,7 @@ import (
 	"baton"
 	"baton/internal/testserver"
 	"baton/store/pgstore"
+	"baton/storetest/drill"
 )
 
 // one is a store in a schema of its own, in a server that is not hurt, and a
@@ -96,7 +97,7 @@ func (o *one) release(l baton.Lease) {
 // blocked waits until so many requests wait for a lock in this schema.
 func (o *one) blocked(n int) {
 	o.t.Helper()
-	eventually(o.t, fmt.Sprint(n, " requests wait for a lock"), func() bool {
+	drill.Eventually(o.t, fmt.Sprint(n, " requests wait for a lock"), func() bool {
 		return ask[int](o, `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%' || $1 || '%'`, o.schema) >= n
 	})
 }
@@ -114,7 +115,7 @@ func (o *one) queue(group string, instances ...string) <-chan string {
 			}
 			done <- struct{}{}
 		}()
-		eventually(o.t, i+" in line", func() bool {
+		drill.Eventually(o.t, i+" in line", func() bool {
 			return ask[int](o, `SELECT count(*) FROM baton.place WHERE grp = $1 AND instance = $2`, group, i) == 1
 		})
 	}
@@ -132,8 +133,8 @@ func within[T any](t *testing.T, what string, c <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-c:
-	case <-time.After(patience):
-		t.Fatalf("still not after %v: %s", patience, what)
+	case <-time.After(drill.Patience):
+		t.Fatalf("still not after %v: %s", drill.Patience, what)
 	}
 	return v
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"baton"
+	"baton/storetest/drill"
 )
 
 // A renewal that waits for the row until its lease has run out is refused: the
@@ -24,7 +25,7 @@ func TestTheClockIsReadBehindTheLock(t *testing.T) {
 			renewed <- err
 		}()
 		o.blocked(1)
-		eventually(t, "the lease's end", func() bool {
+		drill.Eventually(t, "the lease's end", func() bool {
 			return ask[bool](o, `SELECT ends < clock_timestamp() FROM baton.lease WHERE grp = 'g'`)
 		})
 		if err := tx.Rollback(t.Context()); err != nil {
@@ -84,7 +85,7 @@ func TestACandidateThatWaitedForTheRowIsJudgedByTheTimeItGotIt(t *testing.T) {
 		}()
 	}
 	o.blocked(2)
-	eventually(t, "the lease's end", func() bool {
+	drill.Eventually(t, "the lease's end", func() bool {
 		return ask[bool](o, `SELECT ends < clock_timestamp() FROM baton.lease WHERE grp = 'g'`)
 	})
 	if err := tx.Rollback(t.Context()); err != nil {
@@ -133,7 +134,7 @@ func TestAClockSetBackKeepsTheLeaseForOneTTLAtMost(t *testing.T) {
 	}
 	looked := time.Now()
 	var won baton.Lease
-	eventually(t, "the group open", func() bool {
+	drill.Eventually(t, "the group open", func() bool {
 		var err error
 		won, err = o.Acquire(t.Context(), "g", candidate("b"), time.Minute)
 		if err != nil && !errors.Is(err, baton.ErrHeld) {

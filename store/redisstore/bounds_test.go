@@ -12,11 +12,12 @@ import (
 
 	"baton"
 	"baton/store/redisstore"
+	"baton/storetest/drill"
 )
 
 // slow lets every script take its time.
 type slow struct {
-	badLuck
+	hook
 	each time.Duration
 }
 
@@ -39,7 +40,7 @@ func (s *slow) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func TestTheTimeoutIsThatOfTheWholeCall(t *testing.T) {
 	t.Parallel()
 	s, rdb, prefix := one(t)
-	l := lead(t, s, "g", "i-1", time.Minute)
+	l := drill.Lead(t, s, "g", "i-1", time.Minute)
 	if err := s.End(t.Context(), "g", l.Term, baton.Ending{Reason: baton.SteppedDown}); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +77,7 @@ func TestAGroupWhoseTermsWereRaisedByHandIsListed(t *testing.T) {
 	t.Parallel()
 	s, rdb, prefix := one(t)
 	rdb.HSet(t.Context(), prefix+":{g}:term", "last", 1000000)
-	if l := lead(t, s, "g", "i-1", time.Minute); l.Term != 1000001 {
+	if l := drill.Lead(t, s, "g", "i-1", time.Minute); l.Term != 1000001 {
 		t.Errorf("term %d", l.Term)
 	}
 	all, err := s.Groups(t.Context())
@@ -91,7 +92,7 @@ func TestNoMoreIsToldThanIsLeft(t *testing.T) {
 	t.Parallel()
 	s, rdb, prefix := one(t)
 	c := baton.Candidate{NodeID: "node", InstanceID: "i-1"}
-	l := lead(t, s, "g", "i-1", time.Minute)
+	l := drill.Lead(t, s, "g", "i-1", time.Minute)
 	for n := range 100 {
 		ttl := time.Minute + time.Duration(n)*time.Second
 		for what, ask := range map[string]func() (baton.Lease, error){

@@ -14,6 +14,7 @@ import (
 	"baton/internal/testserver"
 	"baton/store/redisstore"
 	"baton/storetest"
+	"baton/storetest/drill"
 )
 
 func TestMain(m *testing.M) {
@@ -69,7 +70,7 @@ func TestConformanceInACluster(t *testing.T) {
 	}
 	// The node tells its own address, which is not the proxy's.
 	url := with(server.Direct, "cluster=true")
-	eventually(t, "the cluster to be ready", func() bool {
+	drill.Eventually(t, "the cluster to be ready", func() bool {
 		s, err := redisstore.Open(t.Context(), url)
 		if err != nil {
 			return false

@@ -13,6 +13,7 @@ import (
 	"baton/fence"
 	"baton/fence/redisfence"
 	"baton/internal/testserver"
+	"baton/storetest/drill"
 )
 
 // impatient is a master that does not wait for more replicas before it begins
@@ -38,7 +39,7 @@ func follow(t *testing.T, replica, master *testserver.Server) *redis.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the replica to have caught up", func() bool {
+	drill.Eventually(t, "the replica to have caught up", func() bool {
 		return strings.Contains(r.Info(t.Context(), "replication").Val(), "master_link_status:up")
 	})
 	return r
@@ -55,20 +56,20 @@ func TestFailoverGrantsATermTwiceAndTheLedgerRefusesTheSecond(t *testing.T) {
 	// Clients go past the proxy; what is cut is what the replica hears.
 	before := open(t, configOf(t, master.Direct))
 	for _, instance := range []string{"i-1", "i-2"} {
-		release(t, before, lead(t, before, "payments", instance, time.Minute))
+		drill.Release(t, before, drill.Lead(t, before, "payments", instance, time.Minute))
 	}
-	eventually(t, "the replica to know of two terms", func() bool {
+	drill.Eventually(t, "the replica to know of two terms", func() bool {
 		return promoted.HGet(ctx, "baton:{payments}:term", "last").Val() == "2" &&
 			promoted.HGet(ctx, "baton:{payments}:record", "last_instance").Val() == "i-2"
 	})
 
 	master.Cut(t, testserver.ToClient)
-	first := lead(t, before, "payments", "first", time.Minute)
+	first := drill.Lead(t, before, "payments", "first", time.Minute)
 	if err := promoted.ReplicaOf(ctx, "NO", "ONE").Err(); err != nil {
 		t.Fatal(err)
 	}
 	after := open(t, configOf(t, replica.Direct))
-	second := lead(t, after, "payments", "second", time.Minute)
+	second := drill.Lead(t, after, "payments", "second", time.Minute)
 	if first.Term != 3 || second.Term != first.Term {
 		t.Fatalf("the terms are %d and %d: this failover was to grant one twice", first.Term, second.Term)
 	}
@@ -109,8 +110,8 @@ func TestFailoverGrantsATermTwiceAndTheLedgerRefusesTheSecond(t *testing.T) {
 
 	// Refused, it resigns and campaigns again. From then on the first one, who
 	// still believes in its lease, is the one that is refused.
-	release(t, after, second)
-	third := lead(t, after, "payments", "third", time.Minute)
+	drill.Release(t, after, second)
+	third := drill.Lead(t, after, "payments", "third", time.Minute)
 	if _, err := ledger.Adopt(ctx, accounts, token(third)); err != nil {
 		t.Errorf("adopted in term %d: %v", third.Term, err)
 	}

@@ -3,10 +3,7 @@ package redisstore_test
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
-	"net"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -16,26 +13,9 @@ import (
 	"baton/internal/testserver"
 	"baton/store/redisstore"
 	"baton/storetest"
+	"baton/storetest/drill"
 	"baton/storetest/history"
 )
-
-// patience is far beyond what anything here takes.
-const patience = time.Minute
-
-// eventually polls until ok.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.After(patience)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-limit:
-			t.Fatalf("still not after %v: %s", patience, what)
-		}
-	}
-}
 
 // configOf is that of a server, as its clients reach it.
 func configOf(t *testing.T, url string) redisstore.Config {
@@ -50,128 +30,65 @@ func configOf(t *testing.T, url string) redisstore.Config {
 func open(t *testing.T, cfg redisstore.Config) *redisstore.Store {
 	t.Helper()
 	s, err := redisstore.New(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	})
-	return s
+	return drill.Opened(t, s, err)
 }
 
-// While Redis is gone everything says so in bounded time; when it is back, the
-// same stores go on, and nothing that was acknowledged is forgotten.
+// Nothing that was acknowledged is forgotten, either.
 func TestServerDown(t *testing.T) {
 	t.Parallel()
-	for name, fault := range map[string]struct {
-		often      bool
-		begin, end func(*testing.T, *testserver.Server)
-	}{
-		"killed": {true, func(t *testing.T, s *testserver.Server) { s.Kill(t) }, func(t *testing.T, s *testserver.Server) { s.Restart(t) }},
-		"paused": {true, func(t *testing.T, s *testserver.Server) { s.Pause(t) }, func(t *testing.T, s *testserver.Server) { s.Resume(t) }},
-		"cut-off": {
-			false, func(t *testing.T, s *testserver.Server) { s.Cut(t, testserver.BothWays) },
-			func(t *testing.T, s *testserver.Server) { s.Heal(t) },
-		},
-		"answers-lost": {
-			false, func(t *testing.T, s *testserver.Server) { s.Cut(t, testserver.ToClient) },
-			func(t *testing.T, s *testserver.Server) { s.Refuse(t); s.Heal(t) },
-		},
-		"refusing": {
-			false, func(t *testing.T, s *testserver.Server) { s.Refuse(t) },
-			func(t *testing.T, s *testserver.Server) { s.Heal(t) },
-		},
-	} {
-		if !fault.often && !storetest.AllFaults() {
-			continue
-		}
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			server := testserver.Start(t, testserver.Redis)
+	drill.Outages(t, storetest.FleetConfig{}, func(t *testing.T) drill.Site {
+		server := testserver.Start(t, testserver.Redis)
+		return drill.Site{Server: server, Open: func(timeout time.Duration) baton.Store {
 			cfg := configOf(t, server.URL)
-			cfg.Timeout = 2 * time.Second
-			f := storetest.StartFleet(t, storetest.FleetConfig{Open: func() baton.Store { return open(t, cfg) }})
-			f.More("grants before the fault", 10)
-			o := storetest.BeforeOutage(t, open(t, cfg))
-			// Longer than the leases of the fleet, since every call takes the timeout.
-			fault.begin(t, server)
-			o.During()
-			fault.end(t, server)
-			o.After()
-			f.More("grants after the fault", 10)
-			f.Judge(history.Options{})
-		})
-	}
+			cfg.Timeout = timeout
+			return open(t, cfg)
+		}}
+	})
 }
 
-// badLuck is what happens to single requests on their way to Redis.
-type badLuck struct {
-	mu   sync.Mutex
-	rng  *rand.Rand
-	late sync.WaitGroup
-}
+// hook is one of the client's that does nothing; others do it for scripts.
+type hook struct{}
 
-var errLostOnTheWay = errors.New("lost on the way")
+func (hook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
-func (b *badLuck) draw() (fate int, after time.Duration) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.rng.IntN(20), time.Duration(b.rng.Int64N(int64(1500 * time.Millisecond)))
-}
-
-func (b *badLuck) DialHook(next redis.DialHook) redis.DialHook {
-	return func(ctx context.Context, network, addr string) (net.Conn, error) { return next(ctx, network, addr) }
-}
-
-func (b *badLuck) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+func (hook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return next
 }
 
-func (b *badLuck) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+// unlucky are scripts on their way to Redis.
+type unlucky struct {
+	hook
+	*drill.Luck
+}
+
+func (u unlucky) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if !strings.HasPrefix(strings.ToLower(cmd.Name()), "eval") {
 			return next(ctx, cmd)
 		}
-		fate, after := b.draw()
-		later := func() {
-			b.late.Go(func() {
-				<-time.After(after)
-				_ = next(context.WithoutCancel(ctx), redis.NewCmd(ctx, cmd.Args()...))
-			})
-		}
-		lost := func() error { cmd.SetErr(errLostOnTheWay); return errLostOnTheWay }
-		switch fate {
-		case 0: // the request is lost
-			return lost()
-		case 1: // the answer is lost
-			_ = next(ctx, cmd)
-			return lost()
-		case 2: // the request comes when nobody waits for it any more
-			later()
-			return lost()
-		case 3: // the request comes again later
-			later()
-		case 4: // the client repeats it, as one with retries does when it hears nothing
+		err := u.Send(ctx, func() error { return next(ctx, cmd) }, func(ctx context.Context) {
 			_ = next(ctx, redis.NewCmd(ctx, cmd.Args()...))
+		})
+		if errors.Is(err, drill.ErrLost) {
+			cmd.SetErr(err)
 		}
-		return next(ctx, cmd)
+		return err
 	}
 }
 
 func TestHistoryWithRequestsLostLateAndRepeated(t *testing.T) {
 	t.Parallel()
 	server := testserver.Start(t, testserver.Redis)
-	luck := &badLuck{rng: rand.New(rand.NewPCG(1, 2))}
+	luck := drill.NewLuck(1, 20, 1500*time.Millisecond)
+	luck.Repeats = true
 	f := storetest.StartFleet(t, storetest.FleetConfig{Open: func() baton.Store {
 		client := connect(t, server.URL)
 		s := open(t, redisstore.Config{Client: client})
-		client.AddHook(luck)
-		t.Cleanup(luck.late.Wait)
+		client.AddHook(unlucky{Luck: luck})
+		t.Cleanup(luck.Settle)
 		return s
 	}})
 	f.More("grants in spite of bad luck", 25)
 	f.Judge(history.Options{Duplicates: true})
-	luck.late.Wait()
+	luck.Settle()
 }

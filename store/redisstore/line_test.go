@@ -14,11 +14,12 @@ import (
 
 	"baton"
 	"baton/store/redisstore"
+	"baton/storetest/drill"
 )
 
 // counting counts the scripts that are sent.
 type counting struct {
-	badLuck
+	hook
 	scripts atomic.Int64
 }
 
@@ -42,7 +43,7 @@ func TestAVacancyWakesOne(t *testing.T) {
 	const waiting = 50
 	for try := range 10 {
 		group := fmt.Sprint("g-", try)
-		held := lead(t, s, group, "i-0", time.Minute)
+		held := drill.Lead(t, s, group, "i-0", time.Minute)
 		ctx, cancel := context.WithCancel(t.Context())
 		called := make(chan baton.Candidate, waiting)
 		var waiters sync.WaitGroup
@@ -54,17 +55,17 @@ func TestAVacancyWakesOne(t *testing.T) {
 				}
 			})
 		}
-		eventually(t, "all of them to wait", func() bool {
+		drill.Eventually(t, "all of them to wait", func() bool {
 			return rdb.ZCard(t.Context(), prefix+":{"+group+"}:line").Val() == waiting
 		})
 		// Who has just begun to wait looks twice, for what it did not hear.
-		eventually(t, "a moment in which nobody asks", func() bool {
+		drill.Eventually(t, "a moment in which nobody asks", func() bool {
 			before := count.scripts.Load()
 			<-time.After(100 * time.Millisecond)
 			return count.scripts.Load() == before
 		})
 		before, vacant := count.scripts.Load(), time.Now()
-		release(t, s, held)
+		drill.Release(t, s, held)
 		first := <-called
 		if _, err := s.Acquire(t.Context(), group, first, time.Minute); err != nil {
 			t.Fatal(err)
@@ -88,18 +89,18 @@ func TestAVacancyWakesOne(t *testing.T) {
 func TestTheLineSurvivesAClockThatIsSetBack(t *testing.T) {
 	t.Parallel()
 	s, rdb, prefix := one(t)
-	release(t, s, lead(t, s, "g", "i-0", time.Minute))
+	drill.Release(t, s, drill.Lead(t, s, "g", "i-0", time.Minute))
 	hourAhead := time.Now().Add(time.Hour)
 	rdb.HSet(t.Context(), prefix+":{g}:record", "ended", hourAhead.UnixMilli())
 	rdb.ZAdd(t.Context(), prefix+":{g}:line", redis.Z{Score: 1, Member: "node-dead/i"})
 	rdb.ZAdd(t.Context(), prefix+":{g}:signs", redis.Z{Score: float64(hourAhead.UnixMilli()), Member: "node-dead/i"})
 	c := baton.Candidate{NodeID: "node-1", InstanceID: "i-1"}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), drill.Patience)
 	defer cancel()
 	if err := s.Await(ctx, "g", c); err != nil {
 		t.Fatalf("await: %v", err)
 	}
-	eventually(t, "the dead one to be forgotten", func() bool {
+	drill.Eventually(t, "the dead one to be forgotten", func() bool {
 		_ = s.Await(ctx, "g", c) // prunes
 		return rdb.ZScore(ctx, prefix+":{g}:line", "node-dead/i").Err() == redis.Nil
 	})
@@ -112,7 +113,7 @@ func TestAnOpenGroupCallsOneAtATime(t *testing.T) {
 	for name, before := range map[string]func(s *redisstore.Store, rdb *redis.Client, prefix string){
 		"never led": func(*redisstore.Store, *redis.Client, string) {},
 		"led long ago": func(s *redisstore.Store, rdb *redis.Client, prefix string) {
-			release(t, s, lead(t, s, "g", "i-0", time.Minute))
+			drill.Release(t, s, drill.Lead(t, s, "g", "i-0", time.Minute))
 			rdb.HSet(t.Context(), prefix+":{g}:record", "ended", time.Now().Add(-time.Minute).UnixMilli())
 		},
 	} {
@@ -161,7 +162,7 @@ func TestASuccessorThatWasRestartedGoesFirst(t *testing.T) {
 	t.Parallel()
 	for range 10 {
 		s, _, _ := one(t)
-		l := lead(t, s, "g", "i-0", time.Minute)
+		l := drill.Lead(t, s, "g", "i-0", time.Minute)
 		other, dead, heir := baton.Candidate{NodeID: "other", InstanceID: "i"},
 			baton.Candidate{NodeID: "heir", InstanceID: "before"}, baton.Candidate{NodeID: "heir", InstanceID: "now"}
 		begun := time.Now()

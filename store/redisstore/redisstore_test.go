@@ -16,6 +16,7 @@ import (
 	"baton"
 	"baton/internal/testserver"
 	"baton/store/redisstore"
+	"baton/storetest/drill"
 )
 
 // one is a store of its own in a Redis that is not hurt, and a client to meddle
@@ -28,28 +29,12 @@ func one(t *testing.T) (s *redisstore.Store, rdb *redis.Client, prefix string) {
 	return open(t, cfg), connect(t, url), cfg.Prefix
 }
 
-func lead(t *testing.T, s baton.Store, group, instance string, ttl time.Duration) baton.Lease {
-	t.Helper()
-	l, err := s.Acquire(t.Context(), group, baton.Candidate{NodeID: "node", InstanceID: instance}, ttl)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
-func release(t *testing.T, s baton.Store, l baton.Lease) {
-	t.Helper()
-	if err := s.Release(t.Context(), l.ID()); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func TestTermsSurviveTheLossOfAKey(t *testing.T) {
 	t.Parallel()
 	s, rdb, prefix := one(t)
 	for n, lost := range []string{"record", "term", "past", "record"} {
 		for i := range 3 {
-			release(t, s, lead(t, s, "g", fmt.Sprint("i-", n, "-", i), time.Minute))
+			drill.Release(t, s, drill.Lead(t, s, "g", fmt.Sprint("i-", n, "-", i), time.Minute))
 		}
 		if n := rdb.Del(t.Context(), prefix+":{g}:"+lost).Val(); n != 1 {
 			t.Fatalf("%d keys %s were there", n, lost)
@@ -59,7 +44,7 @@ func TestTermsSurviveTheLossOfAKey(t *testing.T) {
 			t.Errorf("without its %s the group reads %+v, %v: want it vacant after term %d", lost, l, err, want)
 		}
 	}
-	if l := lead(t, s, "g", "after", time.Minute); l.Term != 13 {
+	if l := drill.Lead(t, s, "g", "after", time.Minute); l.Term != 13 {
 		t.Errorf("term %d after 12", l.Term)
 	}
 }
@@ -70,11 +55,11 @@ func TestTermsBeyondWhatLuaPrints(t *testing.T) {
 	last := baton.MaxTerm - 2
 	rdb.HSet(t.Context(), prefix+":{g}:term", "last", uint64(last))
 	for n := range 2 {
-		l := lead(t, s, "g", fmt.Sprint("i-", n), time.Minute)
+		l := drill.Lead(t, s, "g", fmt.Sprint("i-", n), time.Minute)
 		if last++; l.Term != last {
 			t.Fatalf("term %d: want %d", l.Term, last)
 		}
-		release(t, s, l)
+		drill.Release(t, s, l)
 	}
 	past, err := s.History(t.Context(), "g")
 	if err != nil || len(past) != 2 || past[1].Term != last {
@@ -100,9 +85,9 @@ func TestHistoryKeepsAHundredAndCursorsLastAsLong(t *testing.T) {
 	}
 	const terms = 120
 	for n := range terms - 1 {
-		release(t, s, lead(t, s, "g", fmt.Sprint("i-", n), time.Minute))
+		drill.Release(t, s, drill.Lead(t, s, "g", fmt.Sprint("i-", n), time.Minute))
 	}
-	lead(t, s, "g", "present", time.Minute)
+	drill.Lead(t, s, "g", "present", time.Minute)
 	past, err := s.History(t.Context(), "g")
 	if err != nil {
 		t.Fatal(err)
@@ -131,8 +116,8 @@ func TestHistoryKeepsAHundredAndCursorsLastAsLong(t *testing.T) {
 func TestExpiryIsWrittenDownByWhoLooks(t *testing.T) {
 	t.Parallel()
 	s, rdb, prefix := one(t)
-	l := lead(t, s, "g", "i-1", 100*time.Millisecond)
-	eventually(t, "the lease to be over", func() bool {
+	l := drill.Lead(t, s, "g", "i-1", 100*time.Millisecond)
+	drill.Eventually(t, "the lease to be over", func() bool {
 		now, err := s.Get(t.Context(), "g")
 		return err == nil && !now.Held()
 	})
@@ -164,12 +149,12 @@ func TestOddTexts(t *testing.T) {
 	if err := s.End(t.Context(), "g", l.Term, baton.Ending{Reason: baton.SteppedDown, Note: note + "\xff"}); err != nil {
 		t.Fatal(err)
 	}
-	release(t, s, l)
+	drill.Release(t, s, l)
 	past, err := s.History(t.Context(), "g")
 	if err != nil || len(past) != 1 || past[0].Note != note+"\uFFFD" {
 		t.Errorf("history: %+v, %v: want the note %q", past, err, note)
 	}
-	if none := lead(t, s, "g", "i-2", time.Minute); len(none.Metadata) != 0 {
+	if none := drill.Lead(t, s, "g", "i-2", time.Minute); len(none.Metadata) != 0 {
 		t.Errorf("metadata %q of one that has none", none.Metadata)
 	}
 }
@@ -178,7 +163,7 @@ func TestOddTexts(t *testing.T) {
 func TestForgottenScripts(t *testing.T) {
 	t.Parallel()
 	s, rdb, _ := one(t)
-	l := lead(t, s, "g", "i-1", time.Minute)
+	l := drill.Lead(t, s, "g", "i-1", time.Minute)
 	for range 2 {
 		if err := rdb.ScriptFlush(t.Context()).Err(); err != nil {
 			t.Fatal(err)
@@ -190,7 +175,7 @@ func TestForgottenScripts(t *testing.T) {
 }
 
 // twice sends every script twice, as a client does that repeats what was not answered.
-type twice struct{ badLuck }
+type twice struct{ hook }
 
 func (*twice) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
@@ -206,8 +191,8 @@ func TestRequestsThatComeTwiceAreAnsweredAsOne(t *testing.T) {
 	_, rdb, _ := one(t)
 	rdb.AddHook(&twice{})
 	s := open(t, redisstore.Config{Client: rdb, Prefix: freshPrefix()})
-	release(t, s, lead(t, s, "g", "i-1", time.Minute))
-	l := lead(t, s, "g", "i-2", time.Minute)
+	drill.Release(t, s, drill.Lead(t, s, "g", "i-1", time.Minute))
+	l := drill.Lead(t, s, "g", "i-2", time.Minute)
 	if l.Term != 2 {
 		t.Errorf("term %d: want 2", l.Term)
 	}
@@ -234,14 +219,14 @@ func TestStoresOnTheClientOfAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := open(t, redisstore.Config{Client: rdb, Prefix: prefix + "-b"})
-	l := lead(t, a, "g", "i-1", time.Minute)
+	l := drill.Lead(t, a, "g", "i-1", time.Minute)
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := a.Get(t.Context(), "g"); !errors.Is(err, baton.ErrUnavailable) {
 		t.Errorf("get after close: %v", err)
 	}
-	if l := lead(t, b, "g", "i-2", time.Minute); l.Term != 1 {
+	if l := drill.Lead(t, b, "g", "i-2", time.Minute); l.Term != 1 {
 		t.Errorf("the other prefix begins at term %d", l.Term)
 	}
 	again := open(t, redisstore.Config{Client: rdb, Prefix: prefix + "-a"})
@@ -271,7 +256,7 @@ func TestAuthentication(t *testing.T) {
 	}
 	for _, user := range []string{"ann", "bob"} {
 		s := open(t, as(user, "secret"))
-		l := lead(t, s, user, "i-1", time.Minute)
+		l := drill.Lead(t, s, user, "i-1", time.Minute)
 		if _, err := s.Renew(t.Context(), l.ID(), time.Minute); err != nil {
 			t.Errorf("renew: %v", err)
 		}
@@ -279,7 +264,7 @@ func TestAuthentication(t *testing.T) {
 		go func() {
 			called <- s.Await(t.Context(), user, baton.Candidate{NodeID: "next", InstanceID: "i-2"})
 		}()
-		release(t, s, l)
+		drill.Release(t, s, l)
 		if err := <-called; err != nil {
 			t.Errorf("await: %v", err)
 		}
@@ -350,7 +335,7 @@ func TestGuaranteesFollowTheSettings(t *testing.T) {
 }
 
 // aged is a Redis that says it is of another version.
-type aged struct{ badLuck }
+type aged struct{ hook }
 
 func (*aged) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
@@ -408,7 +393,7 @@ func TestRedisThatIsFull(t *testing.T) {
 	t.Parallel()
 	server := testserver.Start(t, testserver.Redis)
 	rdb, s := connect(t, server.URL), open(t, configOf(t, server.URL))
-	l := lead(t, s, "g", "i-1", time.Minute)
+	l := drill.Lead(t, s, "g", "i-1", time.Minute)
 	if err := rdb.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -424,5 +409,5 @@ func TestRedisThatIsFull(t *testing.T) {
 	if err := rdb.ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
 		t.Fatal(err)
 	}
-	release(t, s, l)
+	drill.Release(t, s, l)
 }

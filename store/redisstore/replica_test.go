@@ -8,6 +8,7 @@ import (
 
 	"baton"
 	"baton/internal/testserver"
+	"baton/storetest/drill"
 )
 
 // A master that was made a replica while stores were connected to it is no
@@ -18,10 +19,10 @@ func TestAReplicaIsNoJudge(t *testing.T) {
 	ctx := t.Context()
 	old, master := testserver.Start(t, testserver.Redis), impatient(t)
 	s, at := open(t, configOf(t, old.Direct)), open(t, configOf(t, master.Direct))
-	lost := lead(t, s, "lost", "i-1", time.Minute) // the new master never heard of it
-	kept := lead(t, at, "kept", "i-1", time.Minute)
+	lost := drill.Lead(t, s, "lost", "i-1", time.Minute) // the new master never heard of it
+	kept := drill.Lead(t, at, "kept", "i-1", time.Minute)
 	demoted := follow(t, old, master)
-	eventually(t, "the replica to know of the new master's lease", func() bool {
+	drill.Eventually(t, "the replica to know of the new master's lease", func() bool {
 		return demoted.HGet(ctx, "baton:{kept}:record", "instance").Val() == "i-1"
 	})
 	c := baton.Candidate{NodeID: "node", InstanceID: "i-1"}
@@ -67,7 +68,7 @@ func TestAMasterThatCannotAnswerNow(t *testing.T) {
 	ctx := t.Context()
 	server := testserver.Start(t, testserver.Redis, testserver.Setting("busy-reply-threshold", "100"))
 	s, rdb := open(t, configOf(t, server.Direct)), connect(t, server.Direct)
-	l := lead(t, s, "g", "i-1", time.Minute)
+	l := drill.Lead(t, s, "g", "i-1", time.Minute)
 	silent := func(why string) {
 		t.Helper()
 		_, renewed := s.Renew(ctx, l.ID(), time.Second)
@@ -89,7 +90,7 @@ func TestAMasterThatCannotAnswerNow(t *testing.T) {
 	set("0")
 	endless := make(chan error, 1)
 	go func() { endless <- connect(t, server.Direct).Eval(ctx, "while true do end", nil).Err() }()
-	eventually(t, "Redis to be busy", func() bool { return rdb.Ping(ctx).Err() != nil })
+	drill.Eventually(t, "Redis to be busy", func() bool { return rdb.Ping(ctx).Err() != nil })
 	silent("busy")
 	if err := rdb.ScriptKill(ctx).Err(); err != nil {
 		t.Fatal(err)
@@ -105,7 +106,7 @@ func TestAMasterThatCannotAnswerNow(t *testing.T) {
 func TestAClockThatIsSetBackPromisesNoMoreThanTheTTL(t *testing.T) {
 	t.Parallel()
 	s, rdb, prefix := one(t)
-	l := lead(t, s, "g", "i-1", time.Minute)
+	l := drill.Lead(t, s, "g", "i-1", time.Minute)
 	c := baton.Candidate{NodeID: "node", InstanceID: "i-1"}
 	for what, ask := range map[string]func(context.Context) (baton.Lease, error){
 		"get":     func(ctx context.Context) (baton.Lease, error) { return s.Get(ctx, "g") },

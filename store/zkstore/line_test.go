@@ -14,6 +14,7 @@ import (
 	"baton"
 	"baton/internal/testserver"
 	"baton/store/zkstore"
+	"baton/storetest/drill"
 )
 
 // queue lets nodes wait, one behind the other, and tells who was called.
@@ -32,7 +33,7 @@ func queue(t *testing.T, conn *zk.Conn, prefix, group string, waiters map[string
 				t.Errorf("%s waits: %v", node, err)
 			}
 		})
-		eventually(t, node+" in line", func() bool { return placeOf(conn, prefix, group, node) != "" })
+		drill.Eventually(t, node+" in line", func() bool { return placeOf(conn, prefix, group, node) != "" })
 	}
 	return called
 }
@@ -80,7 +81,7 @@ func TestALeadersDeathWakesOne(t *testing.T) {
 	if _, err := holder.Renew(t.Context(), first.ID(), time.Second); err != nil { // the last sign of life
 		t.Fatal(err)
 	}
-	eventually(t, "the head of the line to have heard of the renewal", func() bool {
+	drill.Eventually(t, "the head of the line to have heard of the renewal", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(heard[nodes[0]]) > 0
@@ -110,7 +111,7 @@ func TestALeadersDeathWakesOne(t *testing.T) {
 		t.Fatalf("acquire by the one that was called: %+v, %v", next, err)
 	}
 	// A renewal is heard by whoever watches the group now, so all that came before has been heard too.
-	eventually(t, "the second in line to watch the group", func() bool {
+	drill.Eventually(t, "the second in line to watch the group", func() bool {
 		if _, err := waiters[nodes[0]].Renew(t.Context(), next.ID(), time.Minute); err != nil {
 			t.Fatal(err)
 		}
@@ -152,7 +153,7 @@ func TestALostPlaceIsTakenAnew(t *testing.T) {
 	called := queue(t, conn, prefix, "g", map[string]*zkstore.Store{"a": another(), "b": another()}, "a", "b")
 	before := placeOf(conn, prefix, "g", "a")
 	remove(t, conn, before)
-	eventually(t, "another place", func() bool {
+	drill.Eventually(t, "another place", func() bool {
 		now := placeOf(conn, prefix, "g", "a")
 		return now != "" && now != before
 	})
@@ -181,7 +182,7 @@ func TestAPlaceEndsWithItsSession(t *testing.T) {
 	}
 	waiting := make(chan error, 1)
 	go func() { waiting <- doomed.Await(t.Context(), "g", baton.Candidate{NodeID: "doomed", InstanceID: "i"}) }()
-	eventually(t, "the doomed one in line", func() bool { return placeOf(conn, prefix, "g", "doomed") != "" })
+	drill.Eventually(t, "the doomed one in line", func() bool { return placeOf(conn, prefix, "g", "doomed") != "" })
 	called := queue(t, conn, prefix, "g", map[string]*zkstore.Store{"heir": another()}, "heir")
 	doomed.Die()
 	defer func() { _ = doomed.Close() }()
@@ -227,13 +228,13 @@ func TestAPlaceThatNobodyWantsIsLeftAfterAnOutage(t *testing.T) {
 		waiting <- at.Await(t.Context(), "g", baton.Candidate{NodeID: node, InstanceID: "i"})
 	}
 	go await(a, "a")
-	eventually(t, "a in line", func() bool { return placeOf(conn, "/baton", "g", "a") != "" })
+	drill.Eventually(t, "a in line", func() bool { return placeOf(conn, "/baton", "g", "a") != "" })
 	server.Refuse(t)
 	if err := <-waiting; !errors.Is(err, baton.ErrUnavailable) {
 		t.Errorf("a wait through an outage: %v", err)
 	}
 	server.Heal(t)
-	eventually(t, "a to have left the line", func() bool { return placeOf(conn, "/baton", "g", "a") == "" })
+	drill.Eventually(t, "a to have left the line", func() bool { return placeOf(conn, "/baton", "g", "a") == "" })
 	go await(b, "b")
 	if err := s.Release(t.Context(), l.ID()); err != nil {
 		t.Errorf("release: %v", err)

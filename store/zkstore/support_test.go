@@ -13,37 +13,13 @@ import (
 	"baton"
 	"baton/internal/testserver"
 	"baton/store/zkstore"
+	"baton/storetest/drill"
 )
-
-// patience is how long a test waits for what must happen.
-const patience = time.Minute
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	poll := time.NewTicker(10 * time.Millisecond)
-	defer poll.Stop()
-	limit := time.After(patience)
-	for !ok() {
-		select {
-		case <-poll.C:
-		case <-limit:
-			t.Fatalf("still not after %v: %s", patience, what)
-		}
-	}
-}
 
 func open(t *testing.T, cfg zkstore.Config) *zkstore.Store {
 	t.Helper()
 	s, err := zkstore.New(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	})
-	return s
+	return drill.Opened(t, s, err)
 }
 
 // one is a store on a server that all tests share, below a prefix of its own, and more such stores.
@@ -119,7 +95,7 @@ func says(address, word string) string {
 
 func findLeader(t *testing.T, members []*testserver.Server, skip ...int) (found int) {
 	t.Helper()
-	eventually(t, "a leader of ZooKeeper", func() bool {
+	drill.Eventually(t, "a leader of ZooKeeper", func() bool {
 		found = leader(members, skip...)
 		return found >= 0
 	})

@@ -14,6 +14,7 @@ import (
 	"baton"
 	"baton/internal/testserver"
 	"baton/store/zkstore"
+	"baton/storetest/drill"
 )
 
 // Somebody removes the record while it is held. The group opens, which is what they asked for; the next term is above
@@ -228,7 +229,7 @@ func TestOpenWhereNobodyIs(t *testing.T) {
 		if !listens {
 			_ = l.Close()
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), drill.Patience)
 		s, err := zkstore.New(ctx, zkstore.Config{Servers: []string{address}, Timeout: 500 * time.Millisecond})
 		if err == nil {
 			_ = s.Close()
@@ -251,7 +252,7 @@ func TestAFreshObserverCountsAWholeTTL(t *testing.T) {
 	if _, err := fresh.Acquire(t.Context(), "g", baton.Candidate{NodeID: "n", InstanceID: "i"}, time.Minute); !errors.As(err, &held) || held.RetryAfter <= 0 {
 		t.Fatalf("acquire of a held group: %v", err)
 	}
-	eventually(t, "the group to open", func() bool {
+	drill.Eventually(t, "the group to open", func() bool {
 		_, err := fresh.Acquire(t.Context(), "g", baton.Candidate{NodeID: "n", InstanceID: "i"}, time.Minute)
 		return err == nil
 	})

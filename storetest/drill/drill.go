@@ -1,0 +1,87 @@
+// Package drill is what the tests of stores on real servers have in common: the
+// steps they are written in, the faults that hit a server, and the bad luck of single requests.
+package drill
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"baton"
+)
+
+// Patience is far beyond what anything takes that tests wait for.
+const Patience = 3 * time.Minute
+
+// Eventually polls until ok.
+func Eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	limit := time.After(Patience)
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-limit:
+			t.Fatalf("still not after %v: %s", Patience, what)
+		}
+	}
+}
+
+// Opened is a store that was opened without an error. It is closed at the end of the test.
+func Opened[S baton.Store](t testing.TB, s S, err error) S {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return s
+}
+
+// Lead has an instance of the node "node" granted a vacant group.
+func Lead(t testing.TB, s baton.Store, group, instance string, ttl time.Duration) baton.Lease {
+	t.Helper()
+	l, err := s.Acquire(t.Context(), group, baton.Candidate{NodeID: "node", InstanceID: instance}, ttl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// Release ends a leadership that stands.
+func Release(t testing.TB, s baton.Store, l baton.Lease) {
+	t.Helper()
+	if err := s.Release(t.Context(), l.ID()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// HistoryKeepsAHundred wants the last hundred terms remembered, the present one
+// among them, and no others.
+func HistoryKeepsAHundred(t testing.TB, s interface {
+	baton.Store
+	baton.Historian
+}) {
+	t.Helper()
+	const terms = 110
+	for n := range terms - 1 {
+		Release(t, s, Lead(t, s, "g", fmt.Sprint("i-", n), time.Minute))
+	}
+	Lead(t, s, "g", "present", time.Minute)
+	past, err := s.History(t.Context(), "g")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(past) != 100 {
+		t.Fatalf("%d terms are remembered: want 100", len(past))
+	}
+	for i, p := range past {
+		if want := baton.Term(terms - 99 + i); p.Term != want || (p.Reason == "") != (p.Term == terms) {
+			t.Fatalf("line %d of the history is %+v: want term %d", i, p, want)
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package drill_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"baton/storetest/drill"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// server counts the requests that arrive, and when the last one did.
+type server struct {
+	arrived int
+	last    time.Time
+	wrong   string
+}
+
+func (s *server) RoundTrip(request *http.Request) (*http.Response, error) {
+	body, err := io.ReadAll(request.Body)
+	if err != nil || string(body) != "hello" {
+		s.wrong = string(body)
+	}
+	s.arrived++
+	s.last = time.Now()
+	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader("hi"))}, nil
+}
+
+// send sends requests and waits for what is late of each. It counts them by
+// how often they arrived, and whether they were answered.
+func send(t *testing.T, luck *drill.Luck, spared func(*http.Request) bool) (answered, unanswered [3]int) {
+	t.Helper()
+	for range 1000 {
+		s := &server{}
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://server/key", strings.NewReader("hello"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		sent := time.Now()
+		response, err := luck.Transport(s, spared).RoundTrip(request)
+		luck.Settle()
+		if s.wrong != "" || s.last.Sub(sent) > time.Second {
+			t.Fatalf("the server got %q, and the last request after %v", s.wrong, s.last.Sub(sent))
+		}
+		switch {
+		case err == nil:
+			_ = response.Body.Close()
+			answered[s.arrived]++
+		case errors.Is(err, drill.ErrLost):
+			unanswered[s.arrived]++
+		default:
+			t.Fatal(err)
+		}
+	}
+	return answered, unanswered
+}
+
+// about reports whether n of 1000 is as many as one in twenty, so many times over.
+func about(n, times int) bool { return n > 25*times && n < 75*times }
+
+func TestLuck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		answered, unanswered := send(t, drill.NewLuck(1, 20, time.Second), nil)
+		if !about(unanswered[0], 1) || !about(unanswered[1], 2) || !about(answered[2], 1) || unanswered[2] != 0 || answered[0] != 0 {
+			t.Errorf("answered, by how often they arrived: %v; not answered: %v", answered, unanswered)
+		}
+		repeats := drill.NewLuck(1, 20, time.Second)
+		repeats.Repeats = true
+		if answered, _ := send(t, repeats, nil); !about(answered[2], 2) {
+			t.Errorf("by a client that repeats: %v", answered)
+		}
+		answered, _ = send(t, drill.NewLuck(1, 20, time.Second), func(*http.Request) bool { return true })
+		if answered[1] != 1000 {
+			t.Errorf("when all are spared: %v", answered)
+		}
+	})
+}

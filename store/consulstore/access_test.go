@@ -11,6 +11,7 @@ import (
 	"baton"
 	"baton/internal/testserver"
 	"baton/store/consulstore"
+	"baton/storetest/drill"
 )
 
 // guarded is a Consul with access control, where nothing is allowed that is not
@@ -27,7 +28,7 @@ func guarded(t *testing.T) (*testserver.Server, func(rules string) (token string
 		n++
 		name := "policy-" + string(rune('a'+n))
 		var token *api.ACLToken
-		eventually(t, "access control", func() bool {
+		drill.Eventually(t, "access control", func() bool {
 			policy, _, err := consul.ACL().PolicyCreate(&api.ACLPolicy{Name: name, Rules: rules}, nil)
 			if err != nil {
 				return false
@@ -51,7 +52,7 @@ func TestAccess(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()
-	l := lead(t, s, "g", "i-1", time.Minute)
+	l := drill.Lead(t, s, "g", "i-1", time.Minute)
 	if _, err := s.Renew(t.Context(), l.ID(), time.Minute); err != nil {
 		t.Errorf("renew with the least that is needed: %v", err)
 	}
@@ -128,6 +129,6 @@ func TestTheNodeIsThereAlready(t *testing.T) {
 	if !errors.Is(err, baton.ErrNotAllowed) || !strings.Contains(err.Error(), `register the node "baton"`) {
 		t.Errorf("acquire without the node: %v, want an error that tells what is missing", err)
 	}
-	lead(t, open(t, consulstore.Config{Address: address, Prefix: "mine", Token: token(allRules)}), "h", "i-1", time.Minute)
-	lead(t, s, "g", "i-1", time.Minute)
+	drill.Lead(t, open(t, consulstore.Config{Address: address, Prefix: "mine", Token: token(allRules)}), "h", "i-1", time.Minute)
+	drill.Lead(t, s, "g", "i-1", time.Minute)
 }

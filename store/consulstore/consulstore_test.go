@@ -17,6 +17,7 @@ import (
 	"baton"
 	"baton/internal/testserver"
 	"baton/store/consulstore"
+	"baton/storetest/drill"
 )
 
 // The number of Consul's own that counts how often a key was locked begins anew
@@ -25,7 +26,7 @@ func TestTermsSurviveTheLossOfTheRecord(t *testing.T) {
 	t.Parallel()
 	o := shared(t)
 	for n := range 3 {
-		release(t, o, lead(t, o, "g", fmt.Sprint("i-", n), time.Minute))
+		drill.Release(t, o, drill.Lead(t, o, "g", fmt.Sprint("i-", n), time.Minute))
 	}
 	if _, err := o.consul.KV().Delete(o.prefix+"/leases/g", nil); err != nil {
 		t.Fatal(err)
@@ -33,7 +34,7 @@ func TestTermsSurviveTheLossOfTheRecord(t *testing.T) {
 	if l, err := o.Get(t.Context(), "g"); err != nil || l.Term != 3 || l.Held() {
 		t.Errorf("without its record the group reads %+v, %v: want it vacant after term 3", l, err)
 	}
-	if l := lead(t, o, "g", "after", time.Minute); l.Term != 4 {
+	if l := drill.Lead(t, o, "g", "after", time.Minute); l.Term != 4 {
 		t.Errorf("term %d after 3", l.Term)
 	}
 }
@@ -45,7 +46,7 @@ func TestLeasesOutliveTheNodeOfTheAgent(t *testing.T) {
 	server := testserver.Start(t, testserver.Consul)
 	consul := raw(t, server, "")
 	s := open(t, consulstore.Config{Address: host(t, server.URL)})
-	l := lead(t, s, "g", "i-1", time.Minute)
+	l := drill.Lead(t, s, "g", "i-1", time.Minute)
 	agent, err := consul.Agent().NodeName()
 	if err != nil {
 		t.Fatal(err)
@@ -74,14 +75,14 @@ func TestTheNodeOfTheSessionsIsRegisteredAgain(t *testing.T) {
 	t.Parallel()
 	server := testserver.Start(t, testserver.Consul)
 	s := open(t, consulstore.Config{Address: host(t, server.URL), Node: "leases"})
-	l := lead(t, s, "g", "i-1", time.Minute)
+	l := drill.Lead(t, s, "g", "i-1", time.Minute)
 	if _, err := raw(t, server, "").Catalog().Deregister(&api.CatalogDeregistration{Node: "leases"}, nil); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Renew(t.Context(), l.ID(), time.Minute); !errors.Is(err, baton.ErrNotLeader) {
 		t.Errorf("renew after its session was destroyed: %v", err)
 	}
-	if next := lead(t, s, "g", "i-2", time.Minute); next.Term != 2 {
+	if next := drill.Lead(t, s, "g", "i-2", time.Minute); next.Term != 2 {
 		t.Errorf("term %d after 1", next.Term)
 	}
 }
@@ -91,7 +92,7 @@ func TestARenewalIsANewSession(t *testing.T) {
 	t.Parallel()
 	o := shared(t)
 	group := o.prefix
-	l := lead(t, o, group, "i-1", baton.MaxTTL)
+	l := drill.Lead(t, o, group, "i-1", baton.MaxTTL)
 	seen := map[string]bool{o.session(t, group): true}
 	for range 3 {
 		if _, err := o.Renew(t.Context(), l.ID(), time.Minute); err != nil {
@@ -102,17 +103,17 @@ func TestARenewalIsANewSession(t *testing.T) {
 	if len(seen) != 4 || seen[""] {
 		t.Errorf("the record was locked by %d sessions: want one for the grant and each renewal: %v", len(seen), seen)
 	}
-	eventually(t, "the session of the last renewal alone", func() bool { return len(o.sessions(t, group)) == 1 })
-	release(t, o, l)
-	eventually(t, "no session left", func() bool { return len(o.sessions(t, group)) == 0 })
+	drill.Eventually(t, "the session of the last renewal alone", func() bool { return len(o.sessions(t, group)) == 1 })
+	drill.Release(t, o, l)
+	drill.Eventually(t, "no session left", func() bool { return len(o.sessions(t, group)) == 0 })
 }
 
 // A lease that ran out is written down by whoever looks first.
 func TestExpiryIsWrittenDownByWhoLooks(t *testing.T) {
 	t.Parallel()
 	o := shared(t)
-	lead(t, o, "g", "i-1", ttl)
-	eventually(t, "Consul to end the session", func() bool { return o.session(t, "g") == "" })
+	drill.Lead(t, o, "g", "i-1", ttl)
+	drill.Eventually(t, "Consul to end the session", func() bool { return o.session(t, "g") == "" })
 	for range 2 {
 		past, err := o.History(t.Context(), "g")
 		if err != nil || len(past) != 1 || past[0].Reason != baton.Expired || past[0].EndedAt.IsZero() {
@@ -132,7 +133,7 @@ func TestWhatIsLeftForThoseWhoLook(t *testing.T) {
 	t.Parallel()
 	o := shared(t)
 	sent := time.Now()
-	l := lead(t, o, "g", "i-1", time.Minute)
+	l := drill.Lead(t, o, "g", "i-1", time.Minute)
 	until := sent.Add(l.Remaining)
 	for _, s := range []baton.Store{o, o.another(t)} {
 		var before time.Duration
@@ -157,7 +158,7 @@ func TestAnEndingLeaseKeepsItsPromise(t *testing.T) {
 	t.Parallel()
 	o := shared(t)
 	sent := time.Now()
-	l := lead(t, o, "g", "i-1", time.Minute)
+	l := drill.Lead(t, o, "g", "i-1", time.Minute)
 	session := o.session(t, "g")
 	if err := o.End(t.Context(), "g", l.Term, baton.Ending{Reason: baton.SteppedDown}); err != nil {
 		t.Fatal(err)
@@ -181,24 +182,7 @@ func TestAnEndingLeaseKeepsItsPromise(t *testing.T) {
 
 func TestHistoryKeepsAHundred(t *testing.T) {
 	t.Parallel()
-	o := shared(t)
-	const terms = 120
-	for n := range terms - 1 {
-		release(t, o, lead(t, o, "g", fmt.Sprint("i-", n), time.Minute))
-	}
-	lead(t, o, "g", "present", time.Minute)
-	past, err := o.History(t.Context(), "g")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(past) != 100 {
-		t.Fatalf("%d terms are remembered: want 100", len(past))
-	}
-	for i, p := range past {
-		if want := baton.Term(terms - 99 + i); p.Term != want || (p.Reason == "") != (p.Term == terms) {
-			t.Fatalf("line %d of the history is %+v: want term %d", i, p, want)
-		}
-	}
+	drill.HistoryKeepsAHundred(t, shared(t))
 }
 
 // A cursor lasts as long as the history has its term. Behind it nothing is missing,
@@ -224,9 +208,9 @@ func TestCursors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	release(t, o, l)
+	drill.Release(t, o, l)
 	for n := range 97 {
-		release(t, o, lead(t, o, "g", fmt.Sprint("i-", n+1), time.Minute))
+		drill.Release(t, o, drill.Lead(t, o, "g", fmt.Sprint("i-", n+1), time.Minute))
 	}
 	all := first(beginning, 2*98)
 	for i, ev := range all {
@@ -238,7 +222,7 @@ func TestCursors(t *testing.T) {
 		t.Errorf("the first leader's metadata is %v", all[0].Metadata)
 	}
 	for n := range 2 {
-		release(t, o, lead(t, o, "g", fmt.Sprint("j-", n), time.Minute))
+		drill.Release(t, o, drill.Lead(t, o, "g", fmt.Sprint("j-", n), time.Minute))
 	}
 	if ev := first(beginning, 1)[0]; !ev.Gap || ev.Term != 100 {
 		t.Errorf("behind a cursor that is forgotten: %+v, want the state after term 100 as a gap", ev)
@@ -283,7 +267,7 @@ func TestMoreWatchesThanConnections(t *testing.T) {
 		})
 	}
 	watching.Wait()
-	lead(t, s, "g", "i-1", time.Minute)
+	drill.Lead(t, s, "g", "i-1", time.Minute)
 	saw.Wait()
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"baton"
+	"baton/storetest/drill"
 )
 
 // Stores of other versions share these keys, so what is in them stays as it is.
@@ -41,7 +42,7 @@ func TestWhatIsStored(t *testing.T) {
 		}
 	}
 	look("granted")
-	release(t, o, l)
+	drill.Release(t, o, l)
 	past := `{"term":1,"node":"node","instance":"i-1","metadata":{"url":"http://a"},"elected_ms":0,"ended_ms":0,"gap_ms":0,"reason":"RESIGNED"}`
 	want = map[string]string{
 		"leases/g":  `{"last":` + past + `,"ended":1}`,

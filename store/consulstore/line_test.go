@@ -7,6 +7,7 @@ import (
 	"github.com/hashicorp/consul/api"
 
 	"baton"
+	"baton/storetest/drill"
 )
 
 // queue starts waits, one behind the other, and tells who was called.
@@ -19,7 +20,7 @@ func (o *one) queue(t *testing.T, group string, nodes ...string) <-chan string {
 				called <- node
 			}
 		}()
-		eventually(t, node+" in line", func() bool {
+		drill.Eventually(t, node+" in line", func() bool {
 			pair, _, err := o.consul.KV().Get(o.prefix+"/line/"+group+"/"+node+"/i", &api.QueryOptions{RequireConsistent: true})
 			return err == nil && pair != nil
 		})
@@ -32,7 +33,7 @@ func (o *one) queue(t *testing.T, group string, nodes ...string) <-chan string {
 func TestSuccessorIsCalledFirstWhenTheEndingLeaseRunsOut(t *testing.T) {
 	t.Parallel()
 	o := shared(t)
-	l := lead(t, o, "g", "i-1", ttl)
+	l := drill.Lead(t, o, "g", "i-1", ttl)
 	called := o.queue(t, "g", "first", "heir")
 	if err := o.End(t.Context(), "g", l.Term, baton.Ending{Reason: baton.Transferred, Successor: "heir"}); err != nil {
 		t.Fatal(err)
@@ -48,7 +49,7 @@ func TestPlacesEnd(t *testing.T) {
 	t.Parallel()
 	o := shared(t)
 	group := o.prefix
-	l := lead(t, o, group, "i-1", time.Minute)
+	l := drill.Lead(t, o, group, "i-1", time.Minute)
 	called := o.queue(t, group, "second")
 	gone := o.another(t)
 	ended := make(chan error, 1)
@@ -62,12 +63,12 @@ func TestPlacesEnd(t *testing.T) {
 		}
 		return pair != nil
 	}
-	eventually(t, "the second in line", func() bool { return place("gone") })
+	drill.Eventually(t, "the second in line", func() bool { return place("gone") })
 	if err := gone.Close(); err != nil {
 		t.Fatal(err)
 	}
 	<-ended
-	release(t, o, l)
+	drill.Release(t, o, l)
 	second := baton.Candidate{NodeID: <-called, InstanceID: "i"}
 	if _, err := o.Acquire(t.Context(), group, second, time.Minute); err != nil {
 		t.Fatal(err)
@@ -75,6 +76,6 @@ func TestPlacesEnd(t *testing.T) {
 	if place(second.NodeID) {
 		t.Error("the place of the one that leads is still there")
 	}
-	eventually(t, "the end of a place that nobody keeps", func() bool { return !place("gone") })
-	eventually(t, "the session of the lease alone", func() bool { return len(o.sessions(t, group)) == 1 })
+	drill.Eventually(t, "the end of a place that nobody keeps", func() bool { return !place("gone") })
+	drill.Eventually(t, "the session of the lease alone", func() bool { return len(o.sessions(t, group)) == 1 })
 }

@@ -13,6 +13,7 @@ import (
 
 	"baton"
 	"baton/store/consulstore"
+	"baton/storetest/drill"
 )
 
 // scripted is a way to Consul on which transactions that lock something have the fates of a script.
@@ -46,12 +47,12 @@ func (o *one) scriptedStore(t *testing.T, script func(n int) (*http.Response, er
 	t.Helper()
 	way := &scripted{next: &http.Transport{}, script: script}
 	t.Cleanup(way.next.CloseIdleConnections)
-	return open(t, consulstore.Config{Address: host(t, o.server.URL), Prefix: o.prefix, Transport: way, Timeout: patience})
+	return open(t, consulstore.Config{Address: host(t, o.server.URL), Prefix: o.prefix, Transport: way, Timeout: drill.Patience})
 }
 
 func lostThenForbidden(n int) (*http.Response, error) {
 	if n == 1 {
-		return nil, errLostOnTheWay
+		return nil, drill.ErrLost
 	}
 	return &http.Response{StatusCode: http.StatusForbidden, Body: io.NopCloser(strings.NewReader("Permission denied"))}, nil
 }
@@ -65,7 +66,7 @@ func TestARefusedRepetitionIsNoAnswer(t *testing.T) {
 	if !errors.Is(err, baton.ErrUnavailable) || baton.IsAnswer(err) {
 		t.Errorf("acquire: %+v, %v", l, err)
 	}
-	l = lead(t, o, "g", "i-1", ttl)
+	l = drill.Lead(t, o, "g", "i-1", ttl)
 	r, err := o.scriptedStore(t, lostThenForbidden).Renew(t.Context(), l.ID(), ttl)
 	if !errors.Is(err, baton.ErrUnavailable) || baton.IsAnswer(err) {
 		t.Errorf("renew: %+v, %v", r, err)
@@ -76,7 +77,7 @@ func TestARefusedRepetitionIsNoAnswer(t *testing.T) {
 func TestATurnThatCameMeanwhileIsNoAnswer(t *testing.T) {
 	t.Parallel()
 	o := shared(t)
-	first := lead(t, o, "g", "i-1", ttl)
+	first := drill.Lead(t, o, "g", "i-1", ttl)
 	session, _, err := o.consul.Session().CreateNoChecks(&api.SessionEntry{Node: "baton", TTL: "10s"}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -89,9 +90,9 @@ func TestATurnThatCameMeanwhileIsNoAnswer(t *testing.T) {
 		if ok, _, err := o.consul.KV().Acquire(place, nil); err != nil || !ok {
 			t.Errorf("take a place: %t, %v", ok, err)
 		}
-		return nil, errLostOnTheWay
+		return nil, drill.ErrLost
 	})
-	release(t, o, first)
+	drill.Release(t, o, first)
 	ended := time.Now()
 	l, err := s.Acquire(t.Context(), "g", candidate("i-2"), ttl)
 	if errors.Is(err, baton.ErrHeld) {

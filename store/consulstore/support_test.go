@@ -16,6 +16,7 @@ import (
 	"baton"
 	"baton/internal/testserver"
 	"baton/store/consulstore"
+	"baton/storetest/drill"
 )
 
 // TestMain lets more tests run at once than there are processors: most of the
@@ -28,27 +29,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-const (
-	// patience is far beyond what anything here takes.
-	patience = 3 * time.Minute
-	// ttl is the shortest that there is. Consul lets it last for twice as long.
-	ttl = 10 * time.Second
-)
-
-// eventually polls until ok.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.After(patience)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-limit:
-			t.Fatalf("still not after %v: %s", patience, what)
-		}
-	}
-}
+// ttl is the shortest that there is. Consul lets it last for twice as long.
+const ttl = 10 * time.Second
 
 func host(t testing.TB, address string) string {
 	t.Helper()
@@ -66,15 +48,7 @@ func freshPrefix() string { return fmt.Sprintf("test-%d", prefixes.Add(1)) }
 func open(t testing.TB, cfg consulstore.Config) *consulstore.Store {
 	t.Helper()
 	s, err := consulstore.New(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	})
-	return s
+	return drill.Opened(t, s, err)
 }
 
 // raw is a client past the proxy, to look and to meddle.
@@ -146,20 +120,4 @@ func (o *one) sessions(t *testing.T, group string) (names []string) {
 
 func candidate(instance string) baton.Candidate {
 	return baton.Candidate{NodeID: "node", InstanceID: instance}
-}
-
-func lead(t *testing.T, s baton.Store, group, instance string, ttl time.Duration) baton.Lease {
-	t.Helper()
-	l, err := s.Acquire(t.Context(), group, candidate(instance), ttl)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
-func release(t *testing.T, s baton.Store, l baton.Lease) {
-	t.Helper()
-	if err := s.Release(t.Context(), l.ID()); err != nil {
-		t.Fatal(err)
-	}
 }

@@ -20,6 +20,7 @@ import (
 	"baton"
 	"baton/internal/testserver"
 	"baton/storetest"
+	"baton/storetest/drill"
 )
 
 // stage is where leaders of all kinds act, on one clock. An act is a moment
@@ -114,7 +115,7 @@ func TestTheyWaitForTheLastRenewal(t *testing.T) {
 	s := &stage{start: time.Now()}
 	// Right after a second has begun, so that many renewals fall into it.
 	<-time.After(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
-	l := lead(t, store, sharedLease, "i-1", 2*time.Second)
+	l := drill.Lead(t, store, sharedLease, "i-1", 2*time.Second)
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { s.candidate(ctx, t, c, namespace, "theirs") })
@@ -129,7 +130,7 @@ func TestTheyWaitForTheLastRenewal(t *testing.T) {
 		}
 		until = sent + r.Remaining
 	}
-	eventually(t, "a leadership of theirs", func() bool { _, theirs := s.count(); return theirs > 0 })
+	drill.Eventually(t, "a leadership of theirs", func() bool { _, theirs := s.count(); return theirs > 0 })
 	if early := until - s.reign[0].first; early > 0 {
 		t.Errorf("they lead %v before the promise of the last renewal has ended", early)
 	}
@@ -259,7 +260,7 @@ func TestSharedWithCandidatesOfClientGo(t *testing.T) {
 	if storetest.AllFaults() {
 		want = 6
 	}
-	eventually(t, "leaderships of both kinds", func() bool {
+	drill.Eventually(t, "leaderships of both kinds", func() bool {
 		l, err := c.CoordinationV1().Leases(namespace).Get(ctx, sharedLease, metav1.GetOptions{})
 		ours, theirs := s.count()
 		if err == nil && l.Spec.HolderIdentity == nil && 2*deleted < ours {

@@ -13,6 +13,7 @@ import (
 	"baton"
 	"baton/internal/testserver"
 	"baton/store/kubestore"
+	"baton/storetest/drill"
 )
 
 // before does something once, before one object is deleted.
@@ -37,8 +38,8 @@ func (b *before) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestDeletionWhileACandidateReserves(t *testing.T) {
 	t.Parallel()
 	s, c, namespace := fresh(t)
-	l := lead(t, s, "g", "i-1", time.Minute)
-	release(t, s, l)
+	l := drill.Lead(t, s, "g", "i-1", time.Minute)
+	drill.Release(t, s, l)
 
 	cfg := config(t, testserver.Shared(t, testserver.Kubernetes).URL, "admin")
 	counters := c.CoreV1().ConfigMaps(namespace)
@@ -55,7 +56,7 @@ func TestDeletionWhileACandidateReserves(t *testing.T) {
 			}
 		}}
 	})
-	deleting, err := kubestore.New(kubestore.Config{REST: cfg, Namespace: namespace, Timeout: patience})
+	deleting, err := kubestore.New(kubestore.Config{REST: cfg, Namespace: namespace, Timeout: drill.Patience})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +67,7 @@ func TestDeletionWhileACandidateReserves(t *testing.T) {
 	if _, err := s.Group(t.Context(), "g"); !errors.Is(err, baton.ErrNotFound) {
 		t.Errorf("the group that was deleted: %v", err)
 	}
-	if l := lead(t, s, "g", "i-2", 2*time.Second); l.Term <= 7 {
+	if l := drill.Lead(t, s, "g", "i-2", 2*time.Second); l.Term <= 7 {
 		t.Errorf("term %d after one was reserved that is 7", l.Term)
 	}
 }

@@ -22,12 +22,13 @@ import (
 	"baton"
 	"baton/internal/testserver"
 	"baton/store/kubestore"
+	"baton/storetest/drill"
 )
 
 // win campaigns until it is elected.
 func win(t *testing.T, s baton.Store, group, instance string) (l baton.Lease) {
 	t.Helper()
-	eventually(t, "the group open", func() bool {
+	drill.Eventually(t, "the group open", func() bool {
 		var err error
 		l, err = s.Acquire(t.Context(), group, baton.Candidate{NodeID: "node", InstanceID: instance}, 2*time.Second)
 		if err != nil && !errors.Is(err, baton.ErrHeld) {
@@ -44,7 +45,7 @@ func TestALeaseDeletedUnderItsHolder(t *testing.T) {
 	t.Parallel()
 	s, c, namespace := fresh(t)
 	sent := time.Now()
-	l := lead(t, s, "g", "i-1", 3*time.Second)
+	l := drill.Lead(t, s, "g", "i-1", 3*time.Second)
 	if err := c.CoordinationV1().Leases(namespace).Delete(t.Context(), "g", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +89,7 @@ func TestTermsSurviveTheLossOfObjects(t *testing.T) {
 			t.Errorf("term %d after %d", l.Term, term)
 		}
 		term = l.Term
-		release(t, s, l)
+		drill.Release(t, s, l)
 		if err := lose(); err != nil {
 			t.Fatal(err)
 		}
@@ -139,8 +140,8 @@ func TestALateGrantAfterTheLeaseWasDeleted(t *testing.T) {
 		answered <- err
 	}()
 	<-g.came
-	first := lead(t, s, "g", "i-1", 2*time.Second)
-	release(t, s, first)
+	first := drill.Lead(t, s, "g", "i-1", 2*time.Second)
+	drill.Release(t, s, first)
 	if err := c.CoordinationV1().Leases(namespace).Delete(t.Context(), "g", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -220,7 +221,7 @@ func TestTheirLease(t *testing.T) {
 func TestNamesThatAreNoObjectNames(t *testing.T) {
 	t.Parallel()
 	s, c, namespace := fresh(t)
-	lead(t, s, "Team:Payments", "i-1", time.Minute)
+	drill.Lead(t, s, "Team:Payments", "i-1", time.Minute)
 	all, err := c.CoordinationV1().Leases(namespace).List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(all.Items) != 1 || all.Items[0].Annotations["baton/group"] != "Team:Payments" {
 		t.Errorf("the Leases are %+v, %v: want one that names its group", all.Items, err)
@@ -234,23 +235,7 @@ func TestNamesThatAreNoObjectNames(t *testing.T) {
 func TestHistoryKeepsAHundred(t *testing.T) {
 	t.Parallel()
 	s, _, _ := fresh(t)
-	const terms = 110
-	for n := range terms - 1 {
-		release(t, s, lead(t, s, "g", fmt.Sprint("i-", n), time.Minute))
-	}
-	lead(t, s, "g", "present", time.Minute)
-	past, err := s.History(t.Context(), "g")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(past) != 100 {
-		t.Fatalf("%d terms are remembered: want 100", len(past))
-	}
-	for i, p := range past {
-		if want := baton.Term(terms - 99 + i); p.Term != want || (p.Reason == "") != (p.Term == terms) {
-			t.Fatalf("line %d of the history is %+v: want term %d", i, p, want)
-		}
-	}
+	drill.HistoryKeepsAHundred(t, s)
 }
 
 // What a program's own client is limited to does not hold its renewals back.
@@ -264,7 +249,7 @@ func TestLimitsOfTheClientDoNotCount(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	l := lead(t, s, "g", "i-1", time.Minute)
+	l := drill.Lead(t, s, "g", "i-1", time.Minute)
 	for range 5 {
 		if _, err := s.Renew(t.Context(), l.ID(), time.Minute); err != nil {
 			t.Fatal(err)
@@ -318,13 +303,13 @@ func rightsThatSuffice(t *testing.T, server *testserver.Server) {
 		t.Fatal(err)
 	}
 	var s *kubestore.Store
-	eventually(t, "the role in force", func() (ok bool) {
+	drill.Eventually(t, "the role in force", func() (ok bool) {
 		var err error
 		s, err = kubestore.Open(t.Context(), server.URL+"?context=guest&namespace="+namespace)
 		return err == nil
 	})
 	t.Cleanup(func() { _ = s.Close() })
-	l := lead(t, s, "g", "i-1", time.Minute)
+	l := drill.Lead(t, s, "g", "i-1", time.Minute)
 	events := 0
 	for ev, err := range s.Watch(t.Context(), "g", "") {
 		if err != nil {
@@ -339,7 +324,7 @@ func rightsThatSuffice(t *testing.T, server *testserver.Server) {
 		if _, err := s.Renew(t.Context(), l.ID(), time.Minute); err != nil {
 			t.Error(err)
 		}
-		release(t, s, l)
+		drill.Release(t, s, l)
 	}
 	g, err := s.PutGroup(t.Context(), baton.Group{ID: "g"})
 	if err == nil {

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 	corev1 "k8s.io/api/core/v1"
@@ -18,30 +17,12 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"baton"
 	"baton/internal/testserver"
 	"baton/store/kubestore"
+	"baton/storetest/drill"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// patience is far beyond what anything here takes.
-const patience = 2 * time.Minute
-
-// eventually polls until ok.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	limit := time.After(patience)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-limit:
-			t.Fatalf("still not after %v: %s", patience, what)
-		}
-	}
-}
 
 // config reads a server's URL as client-go does.
 func config(t testing.TB, address, user string) *rest.Config {
@@ -83,7 +64,7 @@ var namespaces atomic.Int64
 func freshNamespace(t *testing.T, c kubernetes.Interface) string {
 	t.Helper()
 	name := fmt.Sprintf("test-%d", namespaces.Add(1))
-	eventually(t, "a namespace", func() bool {
+	drill.Eventually(t, "a namespace", func() bool {
 		_, err := c.CoreV1().Namespaces().Create(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		return err == nil || apierrors.IsAlreadyExists(err)
 	})
@@ -94,15 +75,7 @@ func freshNamespace(t *testing.T, c kubernetes.Interface) string {
 func open(t *testing.T, s *testserver.Server, namespace string) *kubestore.Store {
 	t.Helper()
 	store, err := kubestore.Open(t.Context(), s.URL+"?namespace="+namespace)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := store.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	})
-	return store
+	return drill.Opened(t, store, err)
 }
 
 // fresh is a store in a namespace of its own, on a server that is not hurt.
@@ -112,20 +85,4 @@ func fresh(t *testing.T) (*kubestore.Store, *kubernetes.Clientset, string) {
 	c := client(t, s)
 	namespace := freshNamespace(t, c)
 	return open(t, s, namespace), c, namespace
-}
-
-func lead(t *testing.T, s baton.Store, group, instance string, ttl time.Duration) baton.Lease {
-	t.Helper()
-	l, err := s.Acquire(t.Context(), group, baton.Candidate{NodeID: "node", InstanceID: instance}, ttl)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l
-}
-
-func release(t *testing.T, s baton.Store, l baton.Lease) {
-	t.Helper()
-	if err := s.Release(t.Context(), l.ID()); err != nil {
-		t.Fatal(err)
-	}
 }

@@ -89,6 +89,9 @@ func (p *process) running() bool {
 	}
 }
 
+// gaveUp reports whether it has ended with an error: it was not killed, and nobody asked it to end.
+func (p *process) gaveUp() bool { return !p.running() && p.cmd.ProcessState.ExitCode() > 0 }
+
 // stop asks it to end, and ends it if it does not. A process that is frozen is
 // woken, so that it can.
 func (p *process) stop() error {

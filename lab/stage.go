@@ -187,12 +187,16 @@ func (s *Stage) Say(format string, args ...any) { s.say(format, args...) }
 
 // Steady waits until a leader writes and all nodes answer, and then for a
 // moment that the seed decides, so that faults strike anywhere between two renewals.
+// A node that has given up is started again, as a supervisor would; it is on record.
 func (s *Stage) Steady(ctx context.Context) error {
 	limit := s.arm.patience()
 	waiting, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no leader whose writes are accepted within %v", limit))
 	defer cancel()
 	var last fencedRecord
 	for {
+		if err := s.revive(ctx); err != nil {
+			return err
+		}
 		all := s.file.Statuses(waiting, s.http)
 		now := s.seen(waiting)
 		claims := fleet.Claims(all)
@@ -208,6 +212,23 @@ func (s *Stage) Steady(ctx context.Context) error {
 	}
 	pause(ctx, 300*time.Millisecond+time.Duration(s.rand.Int64N(int64(s.arm.TTL/3))))
 	return ctx.Err()
+}
+
+// revive starts nodes again that have given up.
+func (s *Stage) revive(ctx context.Context) error {
+	for id, p := range s.nodes {
+		if !p.gaveUp() {
+			continue
+		}
+		s.say("%s has given up, and is started again; see %s", id, p.log)
+		s.record.Exits = append(s.record.Exits, Exit{Node: id, At: p.at})
+		next, err := s.launch(ctx, id)
+		if err != nil {
+			return err
+		}
+		s.nodes[id] = next
+	}
+	return nil
 }
 
 type fencedRecord struct {

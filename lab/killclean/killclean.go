@@ -30,7 +30,8 @@ var Experiment = lab.Experiment{
 }
 
 // slack is what may lie between the end of a lease and the next leader's first
-// write: the backend notices (etcd looks every 500 ms), and an election.
+// write: the backend notices (etcd looks every 500 ms), and an election. What a backend adds to
+// its TTLs comes on top.
 const slack = 2 * time.Second
 
 func arms(s lab.Setting) []lab.Arm {
@@ -61,6 +62,7 @@ const (
 )
 
 func targets(s lab.Setting, ttl time.Duration) []lab.Check {
+	slack := slack + s.Lapse(ttl) - ttl
 	switch {
 	case s.Backend.Peers:
 		return []lab.Check{lab.Within(peersTarget)}

@@ -23,10 +23,13 @@ var lineCases = []Case{
 // turnKept is for how long a store keeps a turn, about; a check whose candidate dawdled for half of it says nothing.
 const turnKept = time.Second
 
-// poll takes or keeps a place in line and goes away again.
+// poll takes or keeps a place in line and goes away again. Where a mere look at the group takes
+// long, it stays longer: one that leaves before it has its place has polled in vain, and nobody would notice.
 func (e *env) poll(line baton.Line, c baton.Candidate) {
 	e.Helper()
-	ctx, cancel := e.within(300 * time.Millisecond)
+	asked := e.clock.Now()
+	_, _ = e.store.Get(e.Context(), e.group) // for the time it takes
+	ctx, cancel := e.within(300*time.Millisecond + 20*(e.clock.Now()-asked))
 	defer cancel()
 	if err := line.Await(ctx, e.group, c); !errors.Is(err, context.DeadlineExceeded) {
 		e.Fatalf("await of %s while the group is held: got %v, want the context's error", c.NodeID, err)

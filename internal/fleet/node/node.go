@@ -170,6 +170,9 @@ func (n *Node) about(l *baton.Leadership, e fleet.Event) fleet.Event {
 	return e
 }
 
+// moments is what work that has been told to stop is given on a busy machine, however short its lease was.
+const moments = 500 * time.Millisecond
+
 // overran is told that the work goes on although its lease is over. A process
 // that was frozen finds itself so when it wakes, and stops within moments; one
 // whose work is stuck does not, and is ended.
@@ -180,7 +183,7 @@ func (n *Node) overran(o baton.Overrun) {
 	if n.opt.unsafeLinger > 0 {
 		return // it was asked to
 	}
-	time.AfterFunc(n.opt.stopGrace(), func() {
+	time.AfterFunc(max(n.opt.stopGrace(), moments), func() {
 		n.mu.Lock()
 		stuck := n.acting != nil && n.led.Token() == o.Token
 		n.mu.Unlock()

@@ -188,6 +188,6 @@ func (c Config) raft() *raft.Config {
 	config.SnapshotInterval = time.Minute
 	config.TrailingLogs = 128
 	config.NoLegacyTelemetry = true
-	config.Logger = c.trial.logOf(calmLog{raftnode.Logger(c.Logger.With("node", c.NodeID))})
+	config.Logger = c.trial.logOf(raftnode.Logger(c.Logger.With("node", c.NodeID)))
 	return config
 }

@@ -14,6 +14,7 @@ import (
 
 	"baton"
 	"baton/internal/feed"
+	"baton/internal/raftnode"
 )
 
 // Elector is one peer.
@@ -24,7 +25,7 @@ type Elector struct {
 	raft    *raft.Raft
 	peers   peers
 	traffic traffic
-	attends *attendance
+	attends *raftnode.Attendance
 	abreast abreast
 	feed    *feed.Feed
 	kicks   chan struct{}
@@ -66,7 +67,7 @@ type parts struct {
 	logs      raft.LogStore
 	stable    raft.StableStore
 	snapshots raft.SnapshotStore
-	transport transport
+	transport raftnode.Transport
 	peers     peers
 	// bootstrap are the peers that the group begins with; empty if it has begun.
 	bootstrap []raft.Server
@@ -104,9 +105,9 @@ func start(cfg Config, p parts) (*Elector, error) {
 		abreast: abreast{times: map[raft.ServerID]int{}}, vouched: cfg.trial.startedAt(cfg.Clock.Now()),
 	}
 	e.closing, e.close = context.WithCancel(context.Background())
-	e.attends = newAttendance(e.log, 3*cfg.ElectionTimeout)
+	e.attends = raftnode.NewAttendance(e.log, "peer", 3*cfg.ElectionTimeout)
 	config := cfg.raft()
-	transport := &countedTransport{transport: p.transport, traffic: &e.traffic, attends: e.attends, abreast: &e.abreast}
+	transport := &countedTransport{Transport: raftnode.Attended{Transport: p.transport, By: e.attends}, traffic: &e.traffic, abreast: &e.abreast}
 	if len(p.bootstrap) > 0 {
 		err := raft.BootstrapCluster(config, p.logs, p.stable, p.snapshots, transport, raft.Configuration{Servers: p.bootstrap})
 		if err != nil && !errors.Is(err, raft.ErrCantBootstrap) {

@@ -41,7 +41,7 @@ func (e *Elector) watchRaft() {
 			seen = time.Now()
 			e.sight(true)
 			if leader != e.id() {
-				e.attends.forget()
+				e.attends.Forget()
 			}
 		} else if time.Since(seen) > 3*e.cfg.ElectionTimeout {
 			e.sight(false)

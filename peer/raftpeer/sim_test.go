@@ -233,7 +233,7 @@ func (n *simNode) start(bootstrap []raft.Server) {
 	cfg := Config{Group: "g", NodeID: n.name, Peers: peers, Dir: "none", Lease: c.lease, Clock: clock, Logger: cmp.Or(c.log, testLogger()), trial: trial}.withDefaults()
 	e, err := start(cfg, parts{
 		logs: p.Disk, stable: p.Disk, snapshots: p.Disk, bootstrap: bootstrap,
-		transport: p.Transport().(transport), peers: simPeers{p},
+		transport: p.Transport(), peers: simPeers{p},
 	})
 	if err != nil {
 		c.t.Errorf("start %s: %v", n.name, err)

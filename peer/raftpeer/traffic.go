@@ -2,9 +2,10 @@ package raftpeer
 
 import (
 	"sync/atomic"
-	"time"
 
 	"github.com/hashicorp/raft"
+
+	"baton/internal/raftnode"
 )
 
 // Traffic is what this peer has sent, by the number of requests; each has one answer.
@@ -31,25 +32,16 @@ func (e *Elector) Traffic() Traffic {
 
 type traffic struct{ elections, votes, transfers, questions, appends atomic.Uint64 }
 
-// transport is what raft needs of one, its vote before the vote included.
-type transport interface {
-	raft.Transport
-	raft.WithPreVote
-}
-
-// countedTransport counts what is sent through it, and notes who answers.
+// countedTransport counts what is sent through it, and notes who has all entries.
 type countedTransport struct {
-	transport
+	raftnode.Transport
 	traffic *traffic
-	attends *attendance
 	abreast *abreast
 }
 
 func (t *countedTransport) AppendEntries(id raft.ServerID, to raft.ServerAddress, q *raft.AppendEntriesRequest, a *raft.AppendEntriesResponse) error {
 	t.traffic.appends.Add(1)
-	sent := time.Now()
-	err := t.transport.AppendEntries(id, to, q, a)
-	t.attends.heard(id, sent, err)
+	err := t.Transport.AppendEntries(id, to, q, a)
 	if err == nil {
 		t.abreast.heard(id, q, a)
 	}
@@ -58,16 +50,10 @@ func (t *countedTransport) AppendEntries(id raft.ServerID, to raft.ServerAddress
 
 func (t *countedTransport) RequestVote(id raft.ServerID, to raft.ServerAddress, q *raft.RequestVoteRequest, a *raft.RequestVoteResponse) error {
 	t.traffic.votes.Add(1)
-	sent := time.Now()
-	err := t.transport.RequestVote(id, to, q, a)
-	t.attends.heard(id, sent, err)
-	return err
+	return t.Transport.RequestVote(id, to, q, a)
 }
 
 func (t *countedTransport) RequestPreVote(id raft.ServerID, to raft.ServerAddress, q *raft.RequestPreVoteRequest, a *raft.RequestPreVoteResponse) error {
 	t.traffic.votes.Add(1)
-	sent := time.Now()
-	err := t.transport.RequestPreVote(id, to, q, a)
-	t.attends.heard(id, sent, err)
-	return err
+	return t.Transport.RequestPreVote(id, to, q, a)
 }

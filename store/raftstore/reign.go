@@ -91,6 +91,9 @@ func (s *Store) lookAtRaft() {
 	}
 	_, leader := s.raft.LeaderWithID()
 	s.follow(leader)
+	if leader != "" && leader != s.id() {
+		s.attends.Forget()
+	}
 	if r == nil && s.raft.State() == raft.Leader {
 		s.beginReign(s.raft.CurrentTerm())
 	}

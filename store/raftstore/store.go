@@ -51,6 +51,7 @@ type Store struct {
 	disk      *disk
 	snapshots *snapshots
 	metrics   *metrics
+	attends   *raftnode.Attendance
 	feed      *feed.Feed
 	kicks     chan struct{}
 	saves     chan struct{} // there is enough for a snapshot
@@ -91,7 +92,7 @@ type parts struct {
 	logs      raft.LogStore
 	stable    raft.StableStore
 	snapshots raft.SnapshotStore
-	transport raft.Transport
+	transport raftnode.Transport
 	peers     peers
 	admission *raftnode.Admission
 	// bootstrap is the configuration that the cluster begins with; empty if it
@@ -120,9 +121,11 @@ func start(cfg Config, p parts) (*Store, error) {
 		record: leasefsm.NewRecord(), progress: make(chan struct{}), changed: make(chan struct{}),
 	}
 	s.closing, s.close = context.WithCancel(context.Background())
+	s.attends = raftnode.NewAttendance(s.log, "server", 3*cfg.ElectionTimeout)
 	config := cfg.raft(s.log)
+	transport := raftnode.Attended{Transport: p.transport, By: s.attends}
 	if len(p.bootstrap) > 0 {
-		err := raft.BootstrapCluster(config, p.logs, p.stable, p.snapshots, p.transport, raft.Configuration{Servers: p.bootstrap})
+		err := raft.BootstrapCluster(config, p.logs, p.stable, p.snapshots, transport, raft.Configuration{Servers: p.bootstrap})
 		if err != nil && !errors.Is(err, raft.ErrCantBootstrap) {
 			return nil, fmt.Errorf("begin the cluster: %w", err)
 		}
@@ -130,7 +133,7 @@ func start(cfg Config, p parts) (*Store, error) {
 	if p.restored != nil {
 		s.hold(*p.restored)
 	}
-	r, err := raft.NewRaft(config, machine{s}, p.logs, p.stable, p.snapshots, p.transport)
+	r, err := raft.NewRaft(config, machine{s}, p.logs, p.stable, p.snapshots, transport)
 	if err != nil {
 		s.endHold()
 		return nil, fmt.Errorf("start raft: %w", err)

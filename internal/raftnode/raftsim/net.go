@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"baton/internal/freeze"
+	"baton/internal/raftnode"
 )
 
 // Net carries everything between simulated servers, and loses, delays and
@@ -258,7 +259,7 @@ func Exchange[T any](ctx context.Context, p *Process, to, kind string, handle fu
 var ErrRefused = errors.New("nobody listens there")
 
 // Transport is raft's, of this process.
-func (p *Process) Transport() raft.Transport { return &transport{p} }
+func (p *Process) Transport() raftnode.Transport { return &transport{p} }
 
 // transport is raft's transport between processes.
 type transport struct {

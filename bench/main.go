@@ -2,6 +2,7 @@
 // same machine, in the same run, as real processes.
 //
 //	bench [-full] [-only renewals,cycles,...] [-o text|json]
+//	bench stores [-heavy] [-only postgres,redis,...]
 //
 // Contenders take turns in short slices, so that whatever else the machine does
 // meets all of them; the result that counts is the ratio. How to read the
@@ -30,6 +31,13 @@ var measures = []string{"renewals", "cycles", "reads", "handover", "crash", "sca
 
 // everybody is who can be asked for with -contenders.
 var everybody = []string{"baton", "etcd", "baton x3", "etcd x3"}
+
+const usage = `Measures Baton's raft store beside etcd: the same work, in the same run.
+
+usage: bench [flags]
+       bench ` + storesCommand + ` [flags]    what every store costs, the table of docs/stores.md; -help has its flags
+
+`
 
 // settings are the flags.
 type settings struct {
@@ -74,6 +82,10 @@ func main() {
 func parse(args []string) (settings, error) {
 	var s settings
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	f.Usage = func() {
+		_, _ = io.WriteString(f.Output(), usage) // nobody is left to be told
+		f.PrintDefaults()
+	}
 	f.BoolVar(&s.full, "full", false, "the long dose: more and longer slices, and a million leases")
 	f.StringVar(&s.only, "only", strings.Join(measures, ","), "what to measure")
 	f.StringVar(&s.who, "contenders", strings.Join(everybody, ","), "who is measured; ratios need the rival too")

@@ -34,7 +34,7 @@ func TestBadUsage(t *testing.T) {
 		{[]string{"server", "--store", "raft://"}, "want one of raft, memory"},
 		{[]string{"server", "--http", "127.0.0.1:0", "--cluster", "s1"}, "is not of the form id=host:port"},
 		{[]string{"server", "--http", "127.0.0.1:0", "--cluster", "s1=127.0.0.1:1,s1=127.0.0.1:2"}, "stands twice"},
-		{[]string{"server", "--http", "127.0.0.1:0", "--cluster", "s2=127.0.0.1:1,s3=127.0.0.1:2"}, "names this server too"},
+		{[]string{"server", "--http", "127.0.0.1:0", "--cluster", "s2=127.0.0.1:1,s3=127.0.0.1:2"}, `--cluster is "s2=127.0.0.1:1,s3=127.0.0.1:2": want a list that names this server too, and its --server-id is "s1"`},
 		{[]string{"server", "--http", "127.0.0.1:0", "--cluster", "s1=0.0.0.0:7402,s2=127.0.0.1:2"}, "--insecure"},
 		{[]string{"server", "--http", "127.0.0.1:0", "--peer", ":7402"}, "--insecure"},
 		{[]string{"server", "--http", "127.0.0.1:0", "--server-id", "no id"}, "server id"},

@@ -22,7 +22,11 @@ func openRaft(ctx context.Context, f serverFlags, log *slog.Logger) (baton.Store
 		return nil, usagef("--%w", err)
 	}
 	listen := f.peer
-	if own, named := cluster[f.serverID]; named && !f.peerGiven {
+	own, named := cluster[f.serverID]
+	switch {
+	case len(cluster) > 0 && !named:
+		return nil, usagef("--cluster is %q: want a list that names this server too, and its --server-id is %q", f.cluster, f.serverID)
+	case named && !f.peerGiven:
 		listen = own
 	}
 	if err := checkAddress(ctx, "--peer", listen, f.insecure); err != nil {

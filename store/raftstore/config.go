@@ -84,7 +84,7 @@ func (c Config) validate() error {
 		return &baton.InvalidArgumentError{Field: "cluster", Value: fmt.Sprintf("%d servers", len(c.Cluster)), Want: fmt.Sprintf("at most %d", maxServers)}
 	}
 	if _, ok := c.Cluster[c.ID]; !ok {
-		return &baton.InvalidArgumentError{Field: "cluster", Value: c.ID, Want: "a list that names this server too"}
+		return &baton.InvalidArgumentError{Field: "cluster", Value: FormatCluster(c.Cluster), Want: fmt.Sprintf("a list that names this server too, which is %q", c.ID)}
 	}
 	taken := map[string]string{}
 	for id, address := range c.Cluster {

@@ -78,7 +78,7 @@ var commands = []struct {
 	{"resign-leader", resignFlags, func(o options) (action, error) { return resignLeader(o.to), nil }},
 	{"gc-pause-leader", pauseFlags, func(o options) (action, error) {
 		if o.ms <= 0 {
-			return action{}, errors.New("--ms must be positive")
+			return action{}, errors.New("--ms, how long to stop it, must be positive")
 		}
 		return pauseLeader(time.Duration(o.ms) * time.Millisecond), nil
 	}},
@@ -88,7 +88,7 @@ var commands = []struct {
 	}},
 	{"slow-leader", slowFlags, func(o options) (action, error) {
 		if o.delayMS <= 0 {
-			return action{}, errors.New("--delay-ms must be positive")
+			return action{}, errors.New("--delay-ms, how much later everything arrives, must be positive")
 		}
 		says := fmt.Sprintf("%d ms away from its backend for %v (%s)", o.delayMS, o.seconds(), o.direction)
 		return faultOf(o, "slow-leader", says, proxy.Trouble{DelayMS: o.delayMS})
@@ -97,11 +97,11 @@ var commands = []struct {
 
 func faultOf(o options, name, says string, trouble proxy.Trouble) (action, error) {
 	direction := proxy.Direction(o.direction)
-	if o.secs <= 0 {
-		return action{}, errors.New("--secs must be positive")
-	}
 	if !slices.Contains(proxy.Directions, direction) {
 		return action{}, fmt.Errorf("--direction is %q: want one of %v", o.direction, proxy.Directions)
+	}
+	if o.secs <= 0 {
+		return action{}, fmt.Errorf("--secs, how long it lasts, must be positive, such as --secs=5; it is %v", o.secs)
 	}
 	return faultLeader(name, says, trouble.In(direction), o.seconds()), nil
 }

@@ -39,6 +39,7 @@ type options struct {
 	checkpointEvery time.Duration
 
 	peer peerOptions
+	idle []string // flags that were given and have no say
 
 	unsafeTrust  string
 	unsafeLinger time.Duration
@@ -117,6 +118,7 @@ func parse(args []string, stdout io.Writer) (options, error) {
 	if err := o.settlePeers(); err != nil {
 		return o, err
 	}
+	o.idle = idleFlags(o.backend, flags)
 	return o, o.validate()
 }
 

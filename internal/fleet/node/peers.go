@@ -37,6 +37,19 @@ func (p *peerOptions) flags(flags *flag.FlagSet) {
 	flags.StringVar(&p.data, "data", "", "for raft: `directory` of this node's votes and log; keep it (default \"./NODE-ID.raft\", beside the fleet file if there is one)")
 }
 
+// idleFlags are those that were given and have no say without a store.
+func idleFlags(backend string, flags *flag.FlagSet) (idle []string) {
+	if backend != raftBackend && backend != bullyBackend {
+		return nil
+	}
+	flags.Visit(func(f *flag.Flag) {
+		if f.Name == "lease-ttl" || f.Name == "renew-interval" {
+			idle = append(idle, "-"+f.Name)
+		}
+	})
+	return idle
+}
+
 // fromFleet reads the peers off the hosts of the store, which are those of the nodes in their
 // order, and from where this node reaches them.
 func (p *peerOptions) fromFleet(f *fleet.File, n fleet.Node, store string) error {

@@ -241,6 +241,16 @@ func TestPeersOfAFleetFile(t *testing.T) {
 	if want := "map[n1:127.0.0.1:7701 n2:127.0.0.1:7702] map[n2:127.0.0.1:7612] n1.raft 300ms"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
+	for args, want := range map[string]string{
+		"-backend raft -peers n1=127.0.0.1:1 -lease-ttl 3s -renew-interval 1s":      "[-lease-ttl -renew-interval]",
+		"-backend bully -peers n1=127.0.0.1:1 -election-timeout 1s":                 "[]",
+		"-backend baton -store http://127.0.0.1:1 -lease-ttl 3s -renew-interval 1s": "[]",
+	} {
+		o, err := parse(append(strings.Fields(args), "-node-id", "n1"), io.Discard)
+		if err != nil || fmt.Sprint(o.idle) != want {
+			t.Errorf("%s: %v, %v have no say: want %s", args, err, o.idle, want)
+		}
+	}
 	for _, args := range []string{
 		"-node-id n1 -backend raft", "-node-id n3 -backend raft -peers n1=127.0.0.1:1", "-node-id n1 -backend bully -peers n1",
 		"-node-id n1 -backend raft -peers n1=127.0.0.1:1 -unsafe-trust receipt",

@@ -144,8 +144,11 @@ func (n *Node) closeFiles() error {
 	return errors.Join(err, n.events.Close())
 }
 
-// warn says loudly what was broken on purpose.
+// warn says loudly what was broken on purpose, and what was asked for in vain.
 func (n *Node) warn() {
+	if len(n.opt.idle) > 0 {
+		n.log.Warn("flags that have no say with this backend, where the lease is twice the -election-timeout", "flags", n.opt.idle, "backend", n.opt.backend, "lease", n.opt.ttl)
+	}
 	if n.opt.unsafeTrust != "" {
 		n.log.Warn("LEASES ARE TRUSTED FROM THE RECEIPT OF ANSWERS AND WITHOUT A MARGIN: this node will lead for longer than it may; for experiments only")
 	}

@@ -90,7 +90,7 @@ func (b Backend) open(ctx context.Context, s starter) (*server, error) {
 		return &server{version: "no server: the nodes elect among themselves", stop: nothingToStop}, nil
 	}
 	if url := s.stores[b.Name]; url != "" {
-		return &server{store: url, version: fmt.Sprintf("%s at %s", b.Name, hostsOf(url)), stop: nothingToStop}, nil
+		return &server{store: url, version: b.Name + ", a server that ran already", stop: nothingToStop}, nil
 	}
 	return b.start(ctx, s)
 }

@@ -42,7 +42,8 @@ func TestCutAndResumed(t *testing.T) {
 		Profile: quick, Backends: []string{"baton"}, Seed: seed, Out: t.TempDir(), Programs: programs, Progress: testLog{t},
 		Experiments: []lab.Experiment{experiment(1, "first", func() {}), experiment(2, "second", cut)},
 	}
-	if results, err := lab.Run(ctx, o); !errors.Is(err, context.Canceled) || len(results) != 1 {
+	var interrupted *lab.InterruptedError
+	if results, err := lab.Run(ctx, o); !errors.Is(err, context.Canceled) || !errors.As(err, &interrupted) || interrupted.Done != 1 || interrupted.Of != 2 || len(results) != 1 {
 		t.Fatalf("cut off: %d results, %v", len(results), err)
 	}
 	results, err := lab.Run(t.Context(), o)

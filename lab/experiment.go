@@ -271,6 +271,9 @@ func choose(all []Experiment, only []string) ([]Experiment, error) {
 		if i < 0 {
 			return nil, fmt.Errorf("experiment %q is not known: want one of %s", want, strings.Join(names(all), ", "))
 		}
+		if slices.ContainsFunc(chosen, func(e Experiment) bool { return e.Number == all[i].Number }) {
+			return nil, fmt.Errorf("experiment %d (%s) is named twice", all[i].Number, all[i].Name)
+		}
 		chosen = append(chosen, all[i])
 	}
 	return chosen, nil

@@ -78,6 +78,9 @@ func findingsText(s Summary, experiments []Experiment, figures []Figure) string 
 	say := func(format string, args ...any) { _, _ = fmt.Fprintf(&b, format+"\n", args...) }
 	results := byNumber(s.Results)
 	say("")
+	if s.Unfinished != "" {
+		say("**%s**\n", s.Unfinished)
+	}
 	for _, line := range origins(results) {
 		say("%s", line)
 	}
@@ -101,32 +104,13 @@ func experimentTable(e Experiment, results []Result) string {
 		return ""
 	}
 	var b strings.Builder
-	_, _ = fmt.Fprintf(&b, "\n### Experiment %d: %s\n\n%s\n\n%s\n\n", e.Number, e.Name, e.Question, commandsOf(results))
+	_, _ = fmt.Fprintf(&b, "\n### Experiment %d: %s\n\n%s\n\n%s\n\n", e.Number, e.Name, e.Question, "`"+strings.Join(commandsOf(results), "`\n`")+"`")
 	columns := append([]string{"backend"}, e.Columns...)
 	_, _ = fmt.Fprintf(&b, "| %s |\n|%s\n", strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
 	for _, r := range results {
 		_, _ = fmt.Fprintf(&b, "| %s | %s |\n", r.Backend+verdictNote(r), strings.Join(e.Row(r), " | "))
 	}
 	return b.String()
-}
-
-// commandsOf make these results again: one for each profile and seed.
-func commandsOf(results []Result) string {
-	var all []string
-	for _, r := range results {
-		about := func(o Result) bool { return o.Profile.Name == r.Profile.Name && o.Seed == r.Seed }
-		var backends []string
-		for _, o := range results {
-			if about(o) {
-				backends = append(backends, o.Backend)
-			}
-		}
-		c := "`" + strings.Replace(r.Command, "--backend "+r.Backend, "--backend "+strings.Join(backends, ","), 1) + "`"
-		if !slices.Contains(all, c) {
-			all = append(all, c)
-		}
-	}
-	return strings.Join(all, "\n")
 }
 
 func verdictNote(r Result) string {
@@ -140,7 +124,7 @@ func verdictNote(r Result) string {
 func origins(results []Result) []string {
 	var all []string
 	for _, r := range results {
-		line := fmt.Sprintf("Profile `%s`, seed %d, sources %s, %s; %d x %s, %s %s, %s.", r.Profile.Name, r.Seed, r.Machine.Commit,
+		line := fmt.Sprintf("Profile %s, seed %d, sources %s, %s; %d x %s, %s %s, %s.", r.Profile.Name, r.Seed, r.Machine.Commit,
 			r.Began.Format("2006-01-02"), r.Machine.CPUs, r.Machine.CPU, r.Machine.OS, r.Machine.Kernel, r.Machine.Go)
 		if !slices.Contains(all, line) {
 			all = append(all, line)

@@ -6,11 +6,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"slices"
-	"strings"
 	"sync"
 	"syscall"
-
-	"baton/internal/fleet"
 )
 
 // portsUsed keeps two arms of one process from choosing the same port.
@@ -58,13 +55,4 @@ func freePorts(n int) ([]string, error) {
 		err = fmt.Errorf("find %d free ports: there are %d", n, len(found))
 	}
 	return slices.Clip(found), err
-}
-
-// hostsOf is where a store is, without what may be secret about its URL.
-func hostsOf(store string) string {
-	hosts, err := fleet.StoreHosts(store)
-	if err != nil {
-		return "an address that is not understood"
-	}
-	return strings.Join(hosts, ",")
 }

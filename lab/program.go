@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -28,14 +27,17 @@ const (
 
 const usage = `lab runs experiments on fleets of real processes and checks what came of them.
 
-usage: lab list                   the experiments
+usage: lab list [flags]           the experiments, and about how long they take;
+                                  of the flags --profile, --only, --backend
        lab run [flags]            runs them, and writes results and a report
        lab report [flags]         writes report.html and result.json anew, and what
-                                  --findings names
+                                  --findings names; of the flags --out, --findings
 
 Run it inside the checkout: it builds the programs it runs, and gets servers by testservers/.
-A result has the command, the seed and the configuration that made it. Ctrl-C ends
-everything that was started; the same command goes on where it was.
+A result is that of a whole experiment on one backend; it has the command, the seed and
+the configuration that made it. Ctrl-C ends everything that was started and keeps the
+results that are complete; the same command goes on with the others. After a run that is
+complete it begins a new one, whose results replace those before one by one.
 
 Exit status: 0 all checks passed; 1 could not be run; 2 bad usage; 3 a check failed;
 130 interrupted.
@@ -93,6 +95,13 @@ type flagValues struct {
 	jobs                                                       int64
 }
 
+// commandFlags are the flags that each command takes; nil is all.
+var commandFlags = map[string][]string{
+	"list":   {"profile", "only", "backend"},
+	"run":    nil,
+	"report": {"out", "findings"},
+}
+
 func newFlags(v *flagValues) *flag.FlagSet {
 	flags := flag.NewFlagSet("lab", flag.ContinueOnError)
 	flags.SetOutput(io.Discard)
@@ -105,7 +114,7 @@ func newFlags(v *flagValues) *flag.FlagSet {
 	flags.StringVar(&v.stores, "stores", "", "backends that run already, as `name=URL` with commas, such as etcd=etcd://127.0.0.1:2379 (default starts them)")
 	flags.StringVar(&v.bin, "bin", "", "`directory` with the programs baton, node, fenced and chaos (default builds them)")
 	flags.StringVar(&v.findings, "findings", "", "`page` to put tables and figures into, between its marks, such as docs/findings.md")
-	flags.StringVar(&v.broken, "broken", "", "`receipt`: nodes trust leases from the receipt of answers, without a margin. The checks must fail")
+	flags.StringVar(&v.broken, "broken", "", "`receipt`: nodes trust leases from the receipt of answers, without a margin; not for raft and bully. The checks must fail")
 	return flags
 }
 
@@ -126,75 +135,76 @@ func runProgram(ctx context.Context, experiments []Experiment, command string, a
 		}
 		return &usageError{err}
 	}
+	takes, known := commandFlags[command]
+	if !known {
+		return &usageError{fmt.Errorf("unknown command %q", command)}
+	}
 	if flags.NArg() > 0 {
 		return &usageError{fmt.Errorf("unexpected argument %q", flags.Arg(0))}
+	}
+	var foreign error
+	flags.Visit(func(f *flag.Flag) {
+		if takes != nil && !slices.Contains(takes, f.Name) {
+			foreign = fmt.Errorf("lab %s takes no --%s: its flags are --%s", command, f.Name, strings.Join(takes, ", --"))
+		}
+	})
+	if foreign != nil {
+		return &usageError{foreign}
 	}
 	switch command {
 	case "list":
 		return list(experiments, v, stdout)
 	case "run":
 		return runAll(ctx, experiments, v, stdout, stderr)
-	case "report":
+	default:
 		return report(experiments, v, stdout)
 	}
-	return &usageError{fmt.Errorf("unknown command %q", command)}
 }
 
 // list shows the experiments, and about how long they take.
 func list(experiments []Experiment, v flagValues, stdout io.Writer) error {
-	p, err := ProfileNamed(v.profile)
+	o, err := v.options(experiments)
 	if err != nil {
 		return &usageError{err}
 	}
-	for _, e := range experiments {
+	for _, e := range o.Experiments {
 		_, _ = fmt.Fprintf(stdout, "%d  %-11s  %s\n", e.Number, e.Name, e.Question)
 	}
-	_, _ = fmt.Fprintf(stdout, "\nAbout how long they take, profile %s, %d fleets at once:\n", p.Name, p.Parallel)
-	for _, name := range split(v.backend) {
+	_, _ = fmt.Fprintf(stdout, "\nAbout how long they take, profile %s%s:\n", o.Profile.Name, atOnce(o.Profile.Parallel))
+	for _, name := range o.Backends {
 		b, err := BackendNamed(name)
 		if err != nil {
 			return &usageError{err}
 		}
 		_, _ = fmt.Fprintf(stdout, "%-11s", name)
-		var sum time.Duration
-		for _, e := range experiments {
+		var sum, longest time.Duration
+		for _, e := range o.Experiments {
 			var takes time.Duration
-			for _, a := range e.Arms(newSetting(p, b, "")) {
-				takes += a.Takes
+			for _, a := range e.Arms(newSetting(o.Profile, b, "")) {
+				takes, longest = takes+a.Takes, max(longest, a.Takes)
 			}
 			sum += takes
 			_, _ = fmt.Fprintf(stdout, "  %d: %v", e.Number, takes.Round(time.Second))
 		}
-		_, _ = fmt.Fprintf(stdout, "  in all %v\n", (sum / time.Duration(max(p.Parallel, 1))).Round(time.Second))
+		_, _ = fmt.Fprintf(stdout, "  in all %v\n", max(sum/time.Duration(max(o.Profile.Parallel, 1)), longest).Round(time.Second))
 	}
 	return nil
 }
 
+// atOnce says what the times of a list are of.
+func atOnce(fleets int) string {
+	if fleets <= 1 {
+		return ", one fleet after the other"
+	}
+	return fmt.Sprintf(" (each experiment with one fleet after the other; in all with %d fleets at once, as a run has them)", fleets)
+}
+
 func runAll(ctx context.Context, experiments []Experiment, v flagValues, stdout, stderr io.Writer) error {
-	o := Options{Seed: v.seed, Out: v.out, Stores: map[string]string{}, Broken: v.broken, Programs: v.bin, Backends: split(v.backend), Progress: stderr}
-	var err error
-	for _, pair := range split(v.stores) {
-		name, url, ok := strings.Cut(pair, "=")
-		if !ok {
-			return &usageError{fmt.Errorf("--stores has %q: want name=URL", pair)}
-		}
-		o.Stores[name] = url
-	}
-	if o.Profile, err = ProfileNamed(v.profile); err != nil {
+	o, err := v.options(experiments)
+	if err != nil {
 		return &usageError{err}
 	}
-	if v.jobs < 0 {
-		return &usageError{fmt.Errorf("--jobs is %d: want a positive number", v.jobs)}
-	}
-	o.Profile.Work.Jobs = cmp.Or(v.jobs, o.Profile.Work.Jobs)
-	if o.Experiments, err = choose(experiments, split(v.only)); err != nil {
-		return &usageError{err}
-	}
-	for _, name := range o.Backends {
-		if _, err := BackendNamed(name); err != nil {
-			return &usageError{err}
-		}
-	}
+	o.Progress = stderr
 	if unfinished, ok := UnfinishedSeed(o.Out, o.Profile); ok && o.Seed == 0 {
 		o.Seed = unfinished
 	}
@@ -215,6 +225,9 @@ func report(experiments []Experiment, v flagValues, stdout io.Writer) error {
 	}
 	if err != nil {
 		return err
+	}
+	if s.Unfinished != "" {
+		_, _ = fmt.Fprintln(stdout, s.Unfinished)
 	}
 	for _, r := range s.Results {
 		verdict := "passed"

@@ -32,6 +32,13 @@ type part struct {
 	takes time.Duration // by estimate
 }
 
+// note shows a line about what no estimate knows of.
+func (p *progress) note(format string, args ...any) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_, _ = fmt.Fprintf(p.w, "%7s  %s\n", time.Since(p.began).Round(100*time.Millisecond), fmt.Sprintf(format, args...))
+}
+
 // begin says what comes next, and is estimated to take this long.
 func (p *progress) begin(title string, takes time.Duration) *part {
 	t := &part{progress: p, title: title, began: time.Now(), takes: takes}

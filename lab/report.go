@@ -28,15 +28,18 @@ var reportPage = template.Must(template.New("report").Funcs(template.FuncMap{
 
 // Summary is the machine-readable result of all experiments: result.json.
 type Summary struct {
-	OK      bool       `json:"ok"`
-	Failed  []string   `json:"failed"`
-	Shown   []ShownRow `json:"shown"`
-	Results []Result   `json:"results"`
+	OK     bool     `json:"ok"`
+	Failed []string `json:"failed"`
+	// Unfinished says that the last run was cut off, and how many results are its own.
+	Unfinished string     `json:"unfinished,omitempty"`
+	Shown      []ShownRow `json:"shown"`
+	Results    []Result   `json:"results"`
 }
 
 // page is what the template shows.
 type page struct {
 	Summary
+	Origins  []string
 	Across   []Figure
 	Sections []section
 }
@@ -72,7 +75,10 @@ func Report(dir string, experiments []Experiment) (Summary, error) {
 		p.Sections = append(p.Sections, drawn)
 	}
 	s.Shown = MustBeShown(results)
-	p.Summary = s
+	if s.Unfinished, err = unfinished(dir, results); err != nil {
+		return s, err
+	}
+	p.Summary, p.Origins = s, origins(byNumber(results))
 	if p.Across, err = acrossFigures(results); err != nil {
 		return s, err
 	}

@@ -30,8 +30,10 @@ type Result struct {
 	Seed           uint64  `json:"seed"`
 	Broken         string  `json:"broken,omitempty"`
 	// Command does it again.
-	Command  string      `json:"command"`
-	Machine  Machine     `json:"machine"`
+	Command string  `json:"command"`
+	Machine Machine `json:"machine"`
+	// Run is when the run began that it is of: what tells it from one before.
+	Run      time.Time   `json:"run,omitzero"`
 	Began    time.Time   `json:"began"`
 	TookMS   int64       `json:"took_ms"`
 	Arms     []ArmResult `json:"arms"`
@@ -155,12 +157,21 @@ func (r Result) file() string { return fmt.Sprintf("%d-%s-%s.json", r.Number, r.
 func (r Result) save(dir string) error {
 	text, err := json.MarshalIndent(r, "", "  ")
 	if err == nil {
-		err = os.WriteFile(filepath.Join(dir, r.file()), append(text, '\n'), 0o644)
+		err = replaceFile(filepath.Join(dir, r.file()), append(text, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("save a result: %w", err)
 	}
 	return nil
+}
+
+// replaceFile leaves what is there until all of the new is written.
+func replaceFile(path string, text []byte) error {
+	unready := path + ".new"
+	if err := os.WriteFile(unready, text, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(unready, path)
 }
 
 // errNoResults says that there are none.

@@ -5,21 +5,25 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
+	"time"
 )
 
 // plan is what a run was to do, so that one that was cut off is told from one
 // that is complete. It is the file plan.json beside the results.
 type plan struct {
-	Profile     Profile  `json:"profile"`
-	Experiments []string `json:"experiments"`
-	Backends    []string `json:"backends"`
-	Seed        uint64   `json:"seed"`
-	Broken      string   `json:"broken,omitempty"`
-	Complete    bool     `json:"complete"`
+	Began       time.Time `json:"began,omitzero"`
+	Profile     Profile   `json:"profile"`
+	Experiments []string  `json:"experiments"`
+	Backends    []string  `json:"backends"`
+	Seed        uint64    `json:"seed"`
+	Broken      string    `json:"broken,omitempty"`
+	Complete    bool      `json:"complete"`
 }
 
 func planPath(dir string) string { return filepath.Join(dir, "plan.json") }
@@ -45,7 +49,7 @@ func (p plan) save(dir string) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(planPath(dir), append(text, '\n'), 0o644)
+	return replaceFile(planPath(dir), append(text, '\n'))
 }
 
 func (p plan) complete(dir string) error {
@@ -68,15 +72,21 @@ func UnfinishedSeed(dir string, p Profile) (uint64, bool) {
 	return before.Seed, true
 }
 
+// has reports whether a result is of this run.
+func (p plan) has(r Result) bool {
+	return r.Run.Equal(p.Began) && p.sameWork(plan{Profile: r.Profile, Seed: r.Seed, Broken: r.Broken})
+}
+
 type resultKey struct {
 	number  int
 	backend string
 }
 
 // resume writes down what is planned, and returns the results that a run which
-// was cut off has left of it.
+// was cut off has left of it. Results of other runs stay until this one has the
+// same experiment on the same backend.
 func (r *runner) resume() (map[resultKey]Result, error) {
-	r.plan = plan{Profile: r.Profile, Backends: r.Backends, Seed: r.Seed, Broken: r.Broken}
+	r.plan = plan{Began: time.Now().UTC(), Profile: r.Profile, Backends: r.Backends, Seed: r.Seed, Broken: r.Broken}
 	for _, e := range r.Experiments {
 		r.plan.Experiments = append(r.plan.Experiments, e.Name)
 	}
@@ -84,33 +94,55 @@ func (r *runner) resume() (map[resultKey]Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if before == nil || before.Complete || !before.sameWork(r.plan) {
-		return nil, errors.Join(r.clear(), r.plan.save(r.Out))
+	run := "a new run"
+	if before != nil && !before.Complete && before.sameWork(r.plan) {
+		run, r.plan.Began = "the run that was cut off", before.Began
 	}
-	kept := map[resultKey]Result{}
 	results, err := ReadResults(r.Out)
 	if err != nil && !errors.Is(err, errNoResults) {
 		return nil, err
 	}
+	kept := map[resultKey]Result{}
+	var others []Result
 	for _, result := range results {
-		// Results of runs before that one, of other experiments, may lie here too.
-		if result.Seed == r.Seed && result.Broken == r.Broken && reflect.DeepEqual(result.Profile, r.Profile) &&
-			slices.Contains(before.Experiments, result.Name) && slices.Contains(before.Backends, result.Backend) {
+		switch {
+		case !slices.Contains(r.plan.Experiments, result.Name) || !slices.Contains(r.Backends, result.Backend):
+		case r.plan.has(result):
 			kept[resultKey{result.Number, result.Backend}] = result
+		default:
+			others = append(others, result)
 		}
 	}
-	return kept, nil
+	if len(others) > 0 {
+		r.progress.note("%s with seed %d: it replaces the results of runs before, experiment by experiment (%s)", run, r.Seed, runsOf(others))
+	}
+	return kept, r.plan.save(r.Out)
 }
 
-// clear removes the results that this run makes anew.
-func (r *runner) clear() error {
-	for _, e := range r.Experiments {
-		for _, b := range r.Backends {
-			path := filepath.Join(r.Out, Result{Number: e.Number, Name: e.Name, Backend: b}.file())
-			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
+// runsOf says by what runs results are.
+func runsOf(results []Result) string {
+	counts := map[string]int{}
+	for _, r := range results {
+		counts[fmt.Sprintf("of profile %s with seed %d", r.Profile.Name, r.Seed)]++
+	}
+	var all []string
+	for _, run := range slices.Sorted(maps.Keys(counts)) {
+		all = append(all, fmt.Sprintf("%d %s", counts[run], run))
+	}
+	return strings.Join(all, ", ")
+}
+
+// unfinished says that the last run in dir was cut off, and which results are its own; empty if it was not.
+func unfinished(dir string, results []Result) (string, error) {
+	p, err := readPlan(dir)
+	if err != nil || p == nil || p.Complete {
+		return "", err
+	}
+	own := 0
+	for _, r := range results {
+		if p.has(r) {
+			own++
 		}
 	}
-	return nil
+	return fmt.Sprintf("The last run, of profile %s with seed %d, is not complete: %d of the %d results here are its own, the others are of runs before.", p.Profile.Name, p.Seed, own, len(results)), nil
 }

@@ -19,30 +19,13 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Options are what to run and how.
-type Options struct {
-	Profile     Profile
-	Experiments []Experiment
-	Backends    []string
-	Seed        uint64
-	// Out is the directory for results and logs.
-	Out string
-	// Stores are URLs of backends that run, by their names; the others are started.
-	Stores map[string]string
-	// Broken is Setting.Broken.
-	Broken string
-	// Programs is where the fleet's programs are; they are built if it is empty.
-	Programs string
-	// Progress is where to show how far it is.
-	Progress io.Writer
-}
-
 // Run runs the experiments, saves each result as soon as it is there, and
 // returns all. Whatever it started has ended when it returns. An error means
 // that an experiment could not be run; checks that failed are in the results.
 //
-// A run that was cut off is gone on with: what the same options have brought
-// into the same directory before is kept, until all of it is there.
+// A run that was cut off, by an [InterruptedError] or otherwise, is gone on with: what
+// the same options have brought into the same directory before is kept, until
+// all of it is there. Results of other runs stay until a new one replaces them.
 func Run(ctx context.Context, o Options) (results []Result, err error) {
 	r := &runner{Options: o, servers: map[string]*server{}}
 	if r.checkout, err = findCheckout(); err != nil {
@@ -62,15 +45,29 @@ func Run(ctx context.Context, o Options) (results []Result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := r.build(ctx); err != nil {
-		return nil, err
-	}
-	r.machine = thisMachine(r.checkout)
 	if err := r.runAll(ctx, tasks); err != nil {
-		return finished(tasks), err
+		results = finished(tasks)
+		if ctx.Err() != nil {
+			// What broke off says less than that it was to.
+			err = &InterruptedError{Done: len(results), Of: len(tasks), cause: ctx.Err()}
+		}
+		return results, err
 	}
 	return finished(tasks), r.plan.complete(r.Out)
 }
+
+// InterruptedError says that the context of a run ended before the run.
+type InterruptedError struct {
+	// Done is how many experiments on a backend are complete, Of how many there are.
+	Done, Of int
+	cause    error
+}
+
+func (e *InterruptedError) Error() string {
+	return fmt.Sprintf("interrupted; %d of %d experiments are done and kept; the same command goes on", e.Done, e.Of)
+}
+
+func (e *InterruptedError) Unwrap() error { return e.cause }
 
 // runner is a run under way.
 type runner struct {
@@ -130,8 +127,7 @@ func (r *runner) tasks() ([]*task, error) {
 			continue
 		}
 		t.result, t.done = before, true
-		p := r.progress.begin(fmt.Sprintf("experiment %d on %s", t.Number, before.Backend), 0)
-		p.say("there since %s", before.Began.Format(time.DateTime))
+		r.progress.note("experiment %d on %s: there since %s", t.Number, before.Backend, before.Began.Format(time.DateTime))
 		for _, a := range t.arms {
 			r.progress.skip(a.Takes)
 		}
@@ -152,7 +148,7 @@ func finished(tasks []*task) []Result {
 func (r *runner) build(ctx context.Context) (err error) {
 	dir := r.Programs
 	if dir == "" {
-		r.progress.begin("programs", 0)
+		r.progress.note("building the programs")
 		dir = filepath.Join(r.scratch, "bin")
 		if err := Build(ctx, dir); err != nil {
 			return err
@@ -162,9 +158,13 @@ func (r *runner) build(ctx context.Context) (err error) {
 	return err
 }
 
-// runAll runs the arms of all tasks, as many at once as the profile says, and
+// runAll builds the programs and runs the arms of all tasks, as many at once as the profile says, and
 // those that take longest first if that is more than one.
 func (r *runner) runAll(ctx context.Context, tasks []*task) error {
+	if err := r.build(ctx); err != nil {
+		return err
+	}
+	r.machine = thisMachine(r.checkout)
 	type job struct {
 		*task
 		arm Arm
@@ -203,7 +203,7 @@ func (r *runner) runAll(ctx context.Context, tasks []*task) error {
 func (r *runner) begin(t *task) {
 	t.result = Result{
 		Number: t.Number, Name: t.Name, Question: t.Question, Backend: t.setting.Backend.Name,
-		Profile: r.Profile, Seed: r.Seed, Broken: r.Broken, Command: r.command(t),
+		Profile: r.Profile, Seed: r.Seed, Broken: r.Broken, Command: r.command(t), Run: r.plan.Began,
 		Machine: r.machine, OK: true, Arms: make([]ArmResult, len(t.arms)),
 	}
 }
@@ -254,7 +254,9 @@ func (r *runner) server(ctx context.Context, b Backend) (*server, error) {
 	if s := r.servers[b.Name]; s != nil {
 		return s, nil
 	}
-	r.progress.begin("server of "+b.Name, 0)
+	if !b.Peers && r.Stores[b.Name] == "" {
+		r.progress.note("starting the server of %s", b.Name)
+	}
 	dir := filepath.Join(r.scratch, b.Name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
@@ -276,7 +278,7 @@ func (r *runner) stopServers() error {
 
 // command is what runs this experiment again.
 func (r *runner) command(t *task) string {
-	c := fmt.Sprintf("go run ./cmd/lab run --profile %s --only %d --backend %s --seed %d", r.Profile.Name, t.Number, t.setting.Backend.Name, r.Seed)
+	c := fmt.Sprintf("go run ./cmd/lab run --profile %s %s --seed %d", r.Profile.Name, choice([]string{fmt.Sprint(t.Number)}, []string{t.setting.Backend.Name}), r.Seed)
 	if named, err := ProfileNamed(r.Profile.Name); err == nil && named.Work.Jobs != r.Profile.Work.Jobs {
 		c += fmt.Sprintf(" --jobs %d", r.Profile.Work.Jobs)
 	}

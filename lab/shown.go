@@ -72,16 +72,8 @@ func fenced(results []Result) []ArmResult {
 	return all
 }
 
-// command is what made all results.
-func command(results []Result) string {
-	var seeds, profiles []string
-	for _, r := range results {
-		seeds, profiles = append(seeds, fmt.Sprint(r.Seed)), append(profiles, r.Profile.Name)
-	}
-	slices.Sort(seeds)
-	slices.Sort(profiles)
-	return fmt.Sprintf("go run ./cmd/lab run --profile %s --seed %s", strings.Join(slices.Compact(profiles), ","), strings.Join(slices.Compact(seeds), ","))
-}
+// command makes all results again.
+func command(results []Result) string { return strings.Join(commandsOf(results), "; ") }
 
 func oneLeader(results []Result) ShownRow {
 	var fell, overlaps, judged int

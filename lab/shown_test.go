@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"slices"
 	"testing"
 
 	"baton/fenced/fencedclient"
@@ -29,5 +30,36 @@ func TestShown(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The commands make what was run and nothing else.
+func TestCommandsOfResults(t *testing.T) {
+	result := func(profile string, number int, backend, more string) Result {
+		p, err := ProfileNamed(profile)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := BackendNamed(backend)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := &runner{Options: Options{Profile: p, Seed: 7, Broken: more}}
+		k := &task{Experiment: Experiment{Number: number}, setting: newSetting(p, b, more)}
+		return Result{Number: number, Backend: backend, Command: r.command(k)}
+	}
+	got := commandsOf([]Result{
+		result("quick", 2, "etcd", ""), result("quick", 2, "baton", ""),
+		result("quick", 1, "etcd", ""), result("quick", 1, "baton", ""),
+		result("quick", 3, "baton", ""), result("full", 3, "raft", ""), result("quick", 3, "redis", "receipt"),
+	})
+	want := []string{
+		"go run ./cmd/lab run --profile quick --only 1,2 --backend baton,etcd --seed 7",
+		"go run ./cmd/lab run --profile quick --only 3 --backend baton --seed 7",
+		"go run ./cmd/lab run --profile quick --only 3 --backend redis --seed 7 --broken receipt",
+		"go run ./cmd/lab run --profile full --only 3 --backend raft --seed 7",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }

@@ -89,6 +89,8 @@ func TestElectionCountsFromTheOpening(t *testing.T) {
 	}{
 		{"trusted deadline", goodRecord(), []fleet.Event{{At: 90 * ms, Node: "n1", Type: fleet.WriteAccepted, Term: 1, Remaining: 70 * ms}},
 			Election{Opened: "deadline", At: 160 * ms, LatencyMS: 40}},
+		{"a deadline that nobody waited for", goodRecord(), []fleet.Event{{At: 90 * ms, Node: "n1", Type: fleet.WriteAccepted, Term: 1, Remaining: 170 * ms}},
+			Election{Opened: "fault", At: 100 * ms, LatencyMS: 100}},
 		{"fault", goodRecord(), nil, Election{Opened: "fault", At: 100 * ms, LatencyMS: 100}},
 		{"deadline", goodRecord(), []fleet.Event{lease, call}, Election{Opened: "deadline", At: 150 * ms, LatencyMS: 50, CampaignMS: 40, Calls: 1}},
 		{"asked before and again", goodRecord(), []fleet.Event{lease, early, call}, Election{Opened: "deadline", At: 150 * ms, LatencyMS: 50, CampaignMS: 40, Calls: 2}},

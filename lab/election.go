@@ -16,7 +16,7 @@ type Election struct {
 	Node string     `json:"node"`
 	// Opened says since when the group was open, and At when: "release", the
 	// one before gave it back; "deadline", its lease had ended; "fault", it was
-	// struck, where there is no lease.
+	// struck, where there is no lease or nobody waited for its end.
 	Opened string `json:"opened"`
 	At     int64  `json:"opened_ns"`
 	// LatencyMS is from then to when the winner knew: what the backend takes to
@@ -55,7 +55,7 @@ func (r *Record) Elections() []Election {
 		switch {
 		case release > 0 && release < now.At:
 			e.Opened, e.At = "release", release
-		case end > 0:
+		case end > 0 && (end <= now.At || !struck):
 			e.Opened, e.At = "deadline", end
 		case struck:
 			e.Opened, e.At = "fault", fault.Began

@@ -261,6 +261,12 @@ func TestWaitsForTheOthersAtFirstStart(t *testing.T) {
 			t.Errorf("%s: %s, want %d", path, resp.Status, want)
 		}
 	}
+	for _, args := range [][]string{{"cluster", "status"}, {"leader", "g"}} {
+		r := run(t, append(args, "--server", "http://"+httpAt+",http://"+freeAddress(t))...).wants(t, 5)
+		if !strings.Contains(r.stderr, "the server is starting; its log says what it waits for") {
+			t.Errorf("%v does not say why: %s", args, r.stderr)
+		}
+	}
 	http.DefaultClient.CloseIdleConnections()
 	p.Signal(syscall.SIGTERM)
 	if code := p.Wait(); code != 130 {

@@ -14,12 +14,13 @@ import (
 	"baton/server/httpapi"
 )
 
-// patience is how long a request waits for a server that is starting.
-const patience = 5 * time.Second
+// patience is how long a request waits for a server that is starting: less than clients give each
+// of three servers in their usual time (remotestore.Config.Timeout), so that they learn what they waited for.
+const patience = 1500 * time.Millisecond
 
 // door is the server's HTTP port. It is there before the store is, which may
 // have to wait for other servers: until it is opened the process is alive and not ready, and
-// requests wait for a while.
+// requests wait for a while; not those that look how the server is.
 type door struct {
 	address net.Addr
 	server  *http.Server
@@ -58,7 +59,7 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/healthz":
 		answer(w, http.StatusOK, api.HealthResponse{Status: "ok"})
 		return
-	case "/readyz":
+	case "/readyz", "/v1/cluster":
 	default:
 		select {
 		case <-d.opened:
@@ -68,7 +69,8 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		case <-r.Context().Done():
 		}
 	}
-	status, body := api.ErrorOf(&baton.UnavailableError{Op: "start", Err: errors.New("the server is starting; its log says what it waits for")}, time.Now())
+	status, body := api.ErrorOf(&baton.UnavailableError{Op: "start"}, time.Now())
+	body.Message = "the server is starting; its log says what it waits for"
 	w.Header().Set("Retry-After", strconv.FormatInt(max(1, *body.RetryAfter/1000), 10))
 	answer(w, status, body)
 }

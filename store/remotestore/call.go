@@ -65,10 +65,21 @@ type failure struct {
 	retryAfter time.Duration
 	// unsent: it certainly had no effect.
 	unsent bool
+	// said: it is what somebody answered, and not that nobody did.
+	said bool
 }
 
 func (f *failure) Error() string { return fmt.Sprintf("%s: %v", f.server, f.err) }
 func (f *failure) Unwrap() error { return f.err }
+
+// reason is the one of two that tells a caller more: the later one, unless only the earlier has
+// the words of a server.
+func reason(earlier, later *failure) *failure {
+	if earlier != nil && earlier.said && !later.said {
+		return earlier
+	}
+	return later
+}
 
 // scope is a context that also ends when the client is closed.
 func (c *Client) scope(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -166,7 +177,7 @@ func (c *Client) tryServers(ctx context.Context, k call, try func(context.Contex
 	share := c.share(k) + k.wait
 	deadline := c.cfg.Clock.Now() + c.cfg.Timeout + k.wait
 
-	var last *failure
+	var last, why *failure
 	var tried []*server
 	for round := 1; ; {
 		if ctx.Err() != nil {
@@ -176,14 +187,14 @@ func (c *Client) tryServers(ctx context.Context, k call, try func(context.Contex
 		srv, wait := c.servers.next(now, tried)
 		if srv == nil {
 			if round++; round > rounds {
-				return unsure, unavailable(k.op, last, 0)
+				return unsure, unavailable(k.op, why, 0)
 			}
 			tried = tried[:0]
 			_, wait = c.servers.next(now, tried)
 			wait = max(wait, jitter(100*time.Millisecond))
 		}
 		if now+wait >= deadline {
-			return unsure, unavailable(k.op, last, wait)
+			return unsure, unavailable(k.op, why, wait)
 		}
 		if wait > 0 {
 			if c.sleep(ctx, wait) != nil {
@@ -199,6 +210,7 @@ func (c *Client) tryServers(ctx context.Context, k call, try func(context.Contex
 		if ctx.Err() != nil {
 			return unsure, c.ended(asked, k.op)
 		}
+		why = reason(why, last)
 		c.cfg.Logger.Debug("baton server failed", "op", k.op, "server", srv.base, "err", last.err)
 		c.servers.failed(srv, c.cfg.Clock.Now()+last.retryAfter)
 		if !last.unsent {
@@ -228,7 +240,7 @@ func (c *Client) share(k call) time.Duration {
 func (c *Client) bounded(ctx context.Context, d time.Duration, srv *server, try func(context.Context, *server) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	stop := c.cfg.Clock.AfterFunc(d, func() { cancel(fmt.Errorf("no answer within %v", d)) })
+	stop := c.cfg.Clock.AfterFunc(d, func() { cancel(fmt.Errorf("no answer within %v", legible(d))) })
 	defer stop()
 	err := try(ctx, srv)
 	var f *failure
@@ -238,15 +250,23 @@ func (c *Client) bounded(ctx context.Context, d time.Duration, srv *server, try 
 	return err
 }
 
-func unavailable(op string, last *failure, wait time.Duration) error {
+// legible is a duration without the digits that nobody needs.
+func legible(d time.Duration) time.Duration {
+	if d >= time.Second {
+		return d.Round(10 * time.Millisecond)
+	}
+	return d.Round(time.Millisecond)
+}
+
+func unavailable(op string, why *failure, wait time.Duration) error {
 	e := &baton.UnavailableError{Op: op, RetryAfter: wait}
-	if last == nil {
-		e.Err = fmt.Errorf("every server asked to be left alone for another %v", wait)
+	if why == nil {
+		e.Err = fmt.Errorf("every server asked to be left alone for another %v", legible(wait))
 		return e
 	}
 	// As text: a context's error inside would pass for the caller's own.
-	e.Err = errors.New(last.Error())
-	e.RetryAfter = max(wait, last.retryAfter)
+	e.Err = errors.New(why.Error())
+	e.RetryAfter = max(wait, why.retryAfter)
 	return e
 }
 
@@ -332,10 +352,10 @@ func refusal(srv *server, k call, resp *http.Response, data []byte) error {
 			if out.RetryAfter > 0 {
 				after = min(out.RetryAfter, maxRetryAfter)
 			}
-			return &failure{server: srv.base, err: errors.New(body.Message), retryAfter: after}
+			return &failure{server: srv.base, err: errors.New(body.Message), retryAfter: after, said: true}
 		}
 	}
-	return &failure{server: srv.base, err: notBaton(resp), retryAfter: after}
+	return &failure{server: srv.base, err: notBaton(resp), retryAfter: after, said: true}
 }
 
 func notBaton(resp *http.Response) error {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -264,6 +265,38 @@ func TestLongRetryAfterIsReported(t *testing.T) {
 	}
 	if asked.Load() != 1 {
 		t.Errorf("the server was asked %d times: want once", asked.Load())
+	}
+}
+
+// What a server has said is told, also if nobody answers any more when it is asked again; and how
+// long nobody answered is told in round figures.
+func TestWordsOfAServerOutlastSilence(t *testing.T) {
+	t.Parallel()
+	silent := make(chan struct{})
+	var asked atomic.Int64
+	talks := serve(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked.Add(1) == 1 {
+			refuse(w, time.Millisecond)
+			return
+		}
+		<-silent
+	}))
+	hangs := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-silent }))
+	t.Cleanup(func() { close(silent) }) // before the servers are closed, which wait for it
+	for _, tt := range []struct {
+		what    string
+		servers []string
+		want    string
+	}{
+		{"one that answers once, then not", []string{talks.URL}, `test: store unavailable$`},
+		{"one that never answers", []string{hangs.URL}, `no answer within \d{3}ms$`},
+		{"nobody", []string{deadURL(t)}, `connection refused$`},
+	} {
+		_, err := openClient(t, remotestore.Config{Servers: tt.servers, Timeout: 500 * time.Millisecond}).Leader(within(t), "g")
+		wantUnavailable(t, tt.what, err)
+		if err == nil || !regexp.MustCompile(tt.want).MatchString(err.Error()) {
+			t.Errorf("%s: %v: want %s", tt.what, err, tt.want)
+		}
 	}
 }
 

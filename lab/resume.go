@@ -144,5 +144,9 @@ func unfinished(dir string, results []Result) (string, error) {
 			own++
 		}
 	}
-	return fmt.Sprintf("The last run, of profile %s with seed %d, is not complete: %d of the %d results here are its own, the others are of runs before.", p.Profile.Name, p.Seed, own, len(results)), nil
+	says := fmt.Sprintf("The last run, of profile %s with seed %d, is not complete: %d of the %d results here are its own", p.Profile.Name, p.Seed, own, len(results))
+	if own < len(results) {
+		says += ", the others are of runs before"
+	}
+	return says + ".", nil
 }

@@ -107,7 +107,7 @@ func TestNewRunReplacesOneByOne(t *testing.T) {
 	if want := "a new run with seed 5: it replaces the results of runs before, experiment by experiment (2 of profile quick with seed 5)"; !strings.Contains(next.said, want) {
 		t.Errorf("it says %q, want %q", next.said, want)
 	}
-	summary(t, dir, "0 of the 2 results here are its own")
+	summary(t, dir, "0 of the 2 results here are its own, the others are of runs before.")
 	next.done(t, 2, "baton")
 	summary(t, dir, "1 of the 2 results here are its own")
 
@@ -117,6 +117,7 @@ func TestNewRunReplacesOneByOne(t *testing.T) {
 		t.Errorf("it says %q, want %q", resumed.said, want)
 	}
 	resumed.done(t, 1, "baton")
+	summary(t, dir, "2 of the 2 results here are its own.")
 	if err := resumed.plan.complete(dir); err != nil {
 		t.Fatal(err)
 	}

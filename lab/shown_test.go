@@ -63,3 +63,23 @@ func TestCommandsOfResults(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// Wherever a backend's servers were, it is described once, and without what may be secret.
+func TestOriginsNameABackendOnce(t *testing.T) {
+	b, err := BackendNamed("etcd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var results []Result
+	for _, url := range []string{"etcd://u:secret@127.0.0.1:1", "etcd://127.0.0.1:2"} {
+		s, err := b.open(t.Context(), starter{stores: map[string]string{"etcd": url}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		results = append(results, Result{Backend: b.Name, BackendVersion: s.version})
+	}
+	lines := origins(results)
+	if got, want := lines[len(lines)-1], "Backends: etcd: etcd, a server that ran already."; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

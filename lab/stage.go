@@ -154,12 +154,11 @@ func (s *Stage) startNodes(ctx context.Context) error {
 
 // launch starts one node.
 func (s *Stage) launch(ctx context.Context, id string) (*process, error) {
-	args := []string{
-		"-fleet", s.path, "-node-id", id,
-		"-lease-ttl", s.arm.TTL.String(), "-clock-skew", s.skew[id].String(), "-tick", "200ms",
-	}
+	args := []string{"-fleet", s.path, "-node-id", id, "-clock-skew", s.skew[id].String(), "-tick", "200ms"}
 	if s.backend.Peers {
 		args = append(args, "-data", filepath.Join(s.scratch, id), "-election-timeout", s.backend.ElectionTimeout.String())
+	} else {
+		args = append(args, "-lease-ttl", s.arm.TTL.String())
 	}
 	for _, o := range []struct {
 		flag  string

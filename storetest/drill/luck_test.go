@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,6 +19,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // server counts the requests that arrive, and when the last one did.
 type server struct {
+	mu      sync.Mutex // what comes late may come at any time
 	arrived int
 	last    time.Time
 	wrong   string
@@ -25,6 +27,8 @@ type server struct {
 
 func (s *server) RoundTrip(request *http.Request) (*http.Response, error) {
 	body, err := io.ReadAll(request.Body)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if err != nil || string(body) != "hello" {
 		s.wrong = string(body)
 	}

@@ -178,35 +178,28 @@ func (l *Line) Open(group, successor string, wait time.Duration) {
 
 // Foretell calls the first in line ahead of a vacancy of which Open or Shut will
 // tell. The turn does not run out before that: whoever has it can do no more than wait.
-func (l *Line) Foretell(group string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	q := l.groups[group]
-	if q == nil {
-		return
-	}
-	now := q.settle()
-	q.foretell(now)
-	q.arm(now)
-}
+func (l *Line) Foretell(group string) { l.change(group, (*queue).foretell) }
 
 // Shut takes Foretell back: the vacancy does not come. Whoever was called keeps its place.
 func (l *Line) Shut(group string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	q := l.groups[group]
-	if q == nil {
-		return
-	}
-	now := q.settle()
-	q.close()
-	q.arm(now)
+	l.change(group, func(q *queue, _ time.Duration) { q.close() })
 }
 
 // Granted says that the group is held, by c. Its place is given up, an Await
 // of its own returns nil, since its Acquire will succeed, and a turn that was
 // someone else's is taken back: that one keeps its place.
 func (l *Line) Granted(group string, c baton.Candidate) {
+	l.change(group, func(q *queue, _ time.Duration) {
+		q.close()
+		if p := q.places[keyOf(c)]; p != nil {
+			p.end(nil)
+			q.remove(p)
+		}
+	})
+}
+
+// change brings the line of a group up to the clock and lets f change it, if there is one.
+func (l *Line) change(group string, f func(q *queue, now time.Duration)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	q := l.groups[group]
@@ -214,11 +207,7 @@ func (l *Line) Granted(group string, c baton.Candidate) {
 		return
 	}
 	now := q.settle()
-	q.close()
-	if p := q.places[keyOf(c)]; p != nil {
-		p.end(nil)
-		q.remove(p)
-	}
+	f(q, now)
 	q.arm(now)
 }
 

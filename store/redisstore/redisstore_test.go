@@ -83,28 +83,12 @@ func TestHistoryKeepsAHundredAndCursorsLastAsLong(t *testing.T) {
 		cursor = ev.Cursor
 		break
 	}
-	const terms = 120
-	for n := range terms - 1 {
-		drill.Release(t, s, drill.Lead(t, s, "g", fmt.Sprint("i-", n), time.Minute))
-	}
-	drill.Lead(t, s, "g", "present", time.Minute)
-	past, err := s.History(t.Context(), "g")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(past) != 100 {
-		t.Fatalf("%d terms are remembered: want 100", len(past))
-	}
-	for i, p := range past {
-		if want := baton.Term(terms - 99 + i); p.Term != want || (p.Reason == "") != (p.Term == terms) {
-			t.Fatalf("line %d of the history is %+v: want term %d", i, p, want)
-		}
-	}
+	present := drill.HistoryKeepsAHundred(t, s)
 	for ev, err := range s.Watch(t.Context(), "g", cursor) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !ev.Gap || ev.Type != baton.LeaderChanged || ev.Term != terms {
+		if !ev.Gap || ev.Type != baton.LeaderChanged || ev.Term != present {
 			t.Errorf("watch after a cursor that is forgotten: %+v, want the present state as a gap", ev)
 		}
 		break

@@ -61,13 +61,13 @@ func Release(t testing.TB, s baton.Store, l baton.Lease) {
 }
 
 // HistoryKeepsAHundred wants the last hundred terms remembered, the present one
-// among them, and no others.
+// among them, and no others. It returns the present one.
 func HistoryKeepsAHundred(t testing.TB, s interface {
 	baton.Store
 	baton.Historian
-}) {
+}) baton.Term {
 	t.Helper()
-	const terms = 110
+	const terms = 120
 	for n := range terms - 1 {
 		Release(t, s, Lead(t, s, "g", fmt.Sprint("i-", n), time.Minute))
 	}
@@ -84,4 +84,5 @@ func HistoryKeepsAHundred(t testing.TB, s interface {
 			t.Fatalf("line %d of the history is %+v: want term %d", i, p, want)
 		}
 	}
+	return terms
 }

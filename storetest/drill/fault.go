@@ -13,7 +13,7 @@ import (
 // Fault is something that happens to a server, and passes.
 type Fault struct {
 	Begin, End func(*testserver.Server, testing.TB)
-	// Always: it is one of the two that every run has. See storetest.AllFaults.
+	// Always: it is one of those that every run has. See storetest.AllFaults.
 	Always bool
 }
 
@@ -21,7 +21,7 @@ type Fault struct {
 var Faults = map[string]Fault{
 	"killed":                 {Begin: (*testserver.Server).Kill, End: (*testserver.Server).Restart, Always: true},
 	"paused":                 {Begin: (*testserver.Server).Pause, End: (*testserver.Server).Resume, Always: true},
-	"cut off":                cut(testserver.BothWays),
+	"cut off":                always(cut(testserver.BothWays)),
 	"requests do not arrive": cut(testserver.ToServer),
 	"answers do not arrive":  cut(testserver.ToClient),
 	"answers are lost": {Begin: cut(testserver.ToClient).Begin, End: func(s *testserver.Server, t testing.TB) {
@@ -33,6 +33,11 @@ var Faults = map[string]Fault{
 
 func cut(d testserver.Direction) Fault {
 	return Fault{Begin: func(s *testserver.Server, t testing.TB) { s.Cut(t, d) }, End: (*testserver.Server).Heal}
+}
+
+func always(f Fault) Fault {
+	f.Always = true
+	return f
 }
 
 // Site is a store on a server that is there for one test.

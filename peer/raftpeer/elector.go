@@ -34,6 +34,8 @@ type Elector struct {
 	close    context.CancelFunc
 	owned    sync.WaitGroup
 	teardown []func() error // in reverse order, by Close
+	// endBallot is for when raft has ended.
+	endBallot func()
 
 	mu       sync.Mutex
 	record   record
@@ -108,17 +110,24 @@ func start(cfg Config, p parts) (*Elector, error) {
 	e.attends = raftnode.NewAttendance(e.log, "peer", 3*cfg.ElectionTimeout)
 	config := cfg.raft()
 	transport := &countedTransport{Transport: raftnode.Attended{Transport: p.transport, By: e.attends}, traffic: &e.traffic, abreast: &e.abreast}
+	end := func() {}
+	if !cfg.trial.splits() {
+		ballot := raftnode.NewBallot(transport.Transport, e.id(), cfg.ElectionTimeout)
+		transport.Transport, end = ballot, ballot.End
+	}
 	if len(p.bootstrap) > 0 {
 		err := raft.BootstrapCluster(config, p.logs, p.stable, p.snapshots, transport, raft.Configuration{Servers: p.bootstrap})
 		if err != nil && !errors.Is(err, raft.ErrCantBootstrap) {
+			end()
 			return nil, fmt.Errorf("begin the group: %w", err)
 		}
 	}
 	r, err := raft.NewRaft(config, machine{e}, p.logs, p.stable, p.snapshots, transport)
 	if err != nil {
+		end()
 		return nil, fmt.Errorf("start raft: %w", err)
 	}
-	e.raft = r
+	e.raft, e.endBallot = r, end
 	e.owned.Go(e.watchRaft)
 	return e, nil
 }
@@ -266,6 +275,7 @@ func (e *Elector) stop() error {
 	e.feed.Close()
 	e.owned.Wait()
 	errs := []error{e.raft.Shutdown().Error()}
+	e.endBallot()
 	for _, f := range slices.Backward(e.teardown) {
 		errs = append(errs, f())
 	}

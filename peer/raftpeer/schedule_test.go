@@ -1,6 +1,7 @@
 package raftpeer
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"math/rand/v2"
@@ -125,6 +126,7 @@ func (p *process) stall() {
 // begin starts all nodes.
 func (c *simGroup) begin(size int, seed uint64) {
 	c.net = raftsim.NewNet(seed)
+	c.net.Distance = cmp.Or(c.distance, c.net.Distance)
 	if c.patient {
 		c.net.RPCTimeout = 5 * time.Second
 	}

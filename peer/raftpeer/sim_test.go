@@ -109,8 +109,10 @@ type simGroup struct {
 	over   context.Context // ends the work
 	// patient nodes lead for as long as they can.
 	patient bool
-	log     *slog.Logger   // nil: the test's own
-	ending  sync.WaitGroup // of workers and of processes that were killed
+	// distance is what messages take at most; 0 for the simulation's own.
+	distance time.Duration
+	log      *slog.Logger   // nil: the test's own
+	ending   sync.WaitGroup // of workers and of processes that were killed
 
 	mu  sync.Mutex
 	rng *rand.Rand

@@ -26,7 +26,7 @@ type trial struct {
 	ch    atomic.Bool // the last that LeaderCh said
 }
 
-// flaws are what a broken peer would do. Each of these has to be caught.
+// flaws are what a broken peer would do. Each of these has to be caught; the last is slow, and not wrong.
 type flaws struct {
 	noWait         bool // a new raft leader begins without a wait
 	fromReceipt    bool // trust counts from when the answers came
@@ -36,6 +36,7 @@ type flaws struct {
 	forgets        bool // a new process takes it that the one before has not vouched for long
 	recallsAlone   bool // a new raft leader asks nobody when they vouched
 	ownUnnoted     bool // a leader that counts itself does not note that it vouched
+	splitsVotes    bool // candidates ask for votes whoever else does
 }
 
 func (t *trial) holdUp() {
@@ -73,6 +74,7 @@ func (t *trial) startsAtOnce() bool  { return t != nil && t.flaws.noWait }
 func (t *trial) trustsReceipt() bool { return t != nil && t.flaws.fromReceipt }
 func (t *trial) trustsBegin() bool   { return t != nil && t.flaws.trustsBegin }
 func (t *trial) asksNobody() bool    { return t != nil && t.flaws.recallsAlone }
+func (t *trial) splits() bool        { return t != nil && t.flaws.splitsVotes }
 func (t *trial) forgetsItself() bool { return t != nil && t.flaws.ownUnnoted }
 
 // startedAt is when a process began, as far as it remembers.

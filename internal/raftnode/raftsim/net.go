@@ -20,6 +20,8 @@ import (
 type Net struct {
 	// RPCTimeout is when raft gives a request up.
 	RPCTimeout time.Duration
+	// Distance is what a message takes at most, but now and then.
+	Distance time.Duration
 
 	mu    sync.Mutex
 	rng   *rand.Rand
@@ -32,7 +34,7 @@ type Net struct {
 // NewNet returns one that does the same for the same seed.
 func NewNet(seed uint64) *Net {
 	return &Net{
-		RPCTimeout: 600 * time.Millisecond, rng: rand.New(rand.NewPCG(seed, 1)),
+		RPCTimeout: 600 * time.Millisecond, Distance: 2 * time.Millisecond, rng: rand.New(rand.NewPCG(seed, 1)),
 		cut: map[[2]string]bool{}, held: map[[3]string]chan struct{}{}, procs: map[string]*Process{},
 	}
 }
@@ -65,7 +67,7 @@ func (n *Net) Heal() {
 func (n *Net) Delay() time.Duration {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	d := time.Duration(n.rng.Int64N(int64(2 * time.Millisecond)))
+	d := time.Duration(n.rng.Int64N(int64(n.Distance)))
 	if !n.calm && n.rng.IntN(50) == 0 {
 		d += time.Duration(n.rng.Int64N(int64(400 * time.Millisecond)))
 	}

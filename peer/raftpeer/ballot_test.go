@@ -1,0 +1,67 @@
+package raftpeer
+
+import (
+	"context"
+	legacyrand "math/rand"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Of nine peers that miss their leader, some do at nearly the same time. One is elected at
+// once all the same: a vote that is split costs a raft term, and an election timeout or two.
+func TestNineDoNotSplitTheVote(t *testing.T) {
+	onOneProcessor(t)
+	const seeds, kills = 2, 25
+	elections := func(broken flaws) (terms uint64, slowest time.Duration) {
+		for seed := uint64(1); seed <= seeds; seed++ {
+			c := &simGroup{t: t, rng: rand.New(rand.NewPCG(seed, 0)), broken: broken, rates: exactly, check: newChecker(), lease: DefaultLease(DefaultElectionTimeout), patient: true, distance: 10 * time.Millisecond}
+			legacyrand.Seed(int64(seed)) //nolint:staticcheck // raft draws its timeouts from there
+			synctest.Test(t, func(t *testing.T) {
+				n, most := c.killLeaders(t.Context(), seed, kills)
+				terms, slowest = terms+n, max(slowest, most)
+			})
+			for _, problem := range c.check.problems {
+				t.Errorf("seed %d: %s", seed, problem)
+			}
+		}
+		return terms, slowest
+	}
+	terms, slowest := elections(flaws{})
+	splitTerms, splitSlowest := elections(flaws{splitsVotes: true})
+	t.Logf("%d elections took %d raft terms, and %v at most; %d and %v where all ask who want to", seeds*kills, terms, slowest, splitTerms, splitSlowest)
+	if most := uint64(seeds * kills * 21 / 20); terms > most || splitTerms <= most {
+		t.Errorf("%d raft terms, and %d without a ballot", terms, splitTerms)
+	}
+}
+
+// killLeaders has nine peers lose one leader after the other, and returns how many raft terms they needed,
+// and the longest time without a leader.
+func (c *simGroup) killLeaders(ctx context.Context, seed uint64, kills int) (terms uint64, slowest time.Duration) {
+	var end context.CancelFunc
+	c.over, end = context.WithCancel(ctx)
+	c.begin(9, seed)
+	c.net.Calm()
+	time.Sleep(2 * time.Second)
+	for range kills {
+		old := c.leader()
+		before := old.process().e.raft.CurrentTerm()
+		old.crash()
+		struck := time.Now()
+		for c.leader() == nil {
+			time.Sleep(time.Millisecond)
+		}
+		slowest = max(slowest, time.Since(struck))
+		terms += c.leader().process().e.raft.CurrentTerm() - before
+		time.Sleep(c.between(500*time.Millisecond, time.Second))
+		old.start(nil)
+		time.Sleep(500 * time.Millisecond)
+	}
+	end()
+	for _, n := range c.nodes {
+		n.crash()
+	}
+	c.ending.Wait()
+	return terms, slowest
+}

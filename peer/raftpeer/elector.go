@@ -110,10 +110,10 @@ func start(cfg Config, p parts) (*Elector, error) {
 	e.attends = raftnode.NewAttendance(e.log, "peer", 3*cfg.ElectionTimeout)
 	config := cfg.raft()
 	transport := &countedTransport{Transport: raftnode.Attended{Transport: p.transport, By: e.attends}, traffic: &e.traffic, abreast: &e.abreast}
-	end := func() {}
+	serve, end := func(*raft.Raft) {}, func() {}
 	if !cfg.trial.splits() {
 		ballot := raftnode.NewBallot(transport.Transport, e.id(), cfg.ElectionTimeout)
-		transport.Transport, end = ballot, ballot.End
+		transport.Transport, serve, end = ballot, ballot.Serve, ballot.End
 	}
 	if len(p.bootstrap) > 0 {
 		err := raft.BootstrapCluster(config, p.logs, p.stable, p.snapshots, transport, raft.Configuration{Servers: p.bootstrap})
@@ -127,6 +127,7 @@ func start(cfg Config, p parts) (*Elector, error) {
 		end()
 		return nil, fmt.Errorf("start raft: %w", err)
 	}
+	serve(r)
 	e.raft, e.endBallot = r, end
 	e.owned.Go(e.watchRaft)
 	return e, nil

@@ -23,9 +23,9 @@ import (
 // the store is made of, on their way to etcd.
 func unlucky(luck *drill.Luck) grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-		err := luck.Send(ctx, func() error { return invoke(ctx, method, req, reply, conn, opts...) }, func(ctx context.Context) {
+		err := luck.Send(ctx, func() error { return invoke(ctx, method, req, reply, conn, opts...) }, func(ctx context.Context) error {
 			unread := reflect.New(reflect.TypeOf(reply).Elem()).Interface()
-			_ = invoke(ctx, method, req, unread, conn) // opts belong to the call that somebody waits for
+			return invoke(ctx, method, req, unread, conn) // opts belong to the call that somebody waits for
 		})
 		if errors.Is(err, drill.ErrLost) {
 			return status.Error(codes.Unavailable, err.Error())

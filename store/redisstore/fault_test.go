@@ -66,8 +66,8 @@ func (u unlucky) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		if !strings.HasPrefix(strings.ToLower(cmd.Name()), "eval") {
 			return next(ctx, cmd)
 		}
-		err := u.Send(ctx, func() error { return next(ctx, cmd) }, func(ctx context.Context) {
-			_ = next(ctx, redis.NewCmd(ctx, cmd.Args()...))
+		err := u.Send(ctx, func() error { return next(ctx, cmd) }, func(ctx context.Context) error {
+			return next(ctx, redis.NewCmd(ctx, cmd.Args()...))
 		})
 		if errors.Is(err, drill.ErrLost) {
 			cmd.SetErr(err)

@@ -14,8 +14,8 @@ import (
 // Luck is the bad luck of single requests on their way to a server, those that
 // one call of a store is made of.
 type Luck struct {
-	// Repeats: a client sends again what it hears no answer to, and takes the
-	// answer to the second.
+	// Repeats: something on the way, or the client itself, sends again what it
+	// hears no answer to, and the caller is told the answer to the second.
 	Repeats bool
 
 	oneIn  int
@@ -45,29 +45,37 @@ func (l *Luck) draw() (fate int, after time.Duration) {
 }
 
 // Send lets a request meet its fate. send sends it and reads the answer, unread
-// sends a copy whose answer nobody reads.
-func (l *Luck) Send(ctx context.Context, send func() error, unread func(context.Context)) error {
+// sends a copy whose answer nobody reads; it fails if there is none.
+//
+// A request goes out again only when the one before was answered. Copies come
+// late, they do not overtake: one that did would be carried out first, and the
+// answer would be that to a request which came second.
+func (l *Luck) Send(ctx context.Context, send func() error, unread func(context.Context) error) error {
 	fate, after := l.draw()
 	later := func() {
 		l.late.Go(func() {
 			<-time.After(after)
-			unread(context.WithoutCancel(ctx))
+			_ = unread(context.WithoutCancel(ctx))
 		})
 	}
 	switch fate {
 	case 0: // the request is lost
 		return ErrLost
 	case 1: // the answer is lost
-		unread(ctx)
+		_ = unread(ctx)
 		return ErrLost
 	case 2: // the request comes when nobody waits for it any more
 		later()
 		return ErrLost
 	case 3: // the request comes again later
-		later()
+		err := send()
+		if err == nil {
+			later()
+		}
+		return err
 	case 4:
-		if l.Repeats {
-			unread(ctx)
+		if l.Repeats && unread(ctx) != nil {
+			return ErrLost
 		}
 	}
 	return send()
@@ -110,11 +118,13 @@ func (t *transport) RoundTrip(request *http.Request) (response *http.Response, e
 	err = t.luck.Send(request.Context(), func() (err error) {
 		response, err = t.next.RoundTrip(copied(request.Context())) //nolint:bodyclose // the caller's to close
 		return err
-	}, func(ctx context.Context) {
-		if response, err := t.next.RoundTrip(copied(ctx)); err == nil {
-			_, _ = io.Copy(io.Discard, response.Body)
-			_ = response.Body.Close()
+	}, func(ctx context.Context) error {
+		response, err := t.next.RoundTrip(copied(ctx))
+		if err != nil {
+			return err
 		}
+		_, _ = io.Copy(io.Discard, response.Body)
+		return response.Body.Close()
 	})
 	return response, err
 }

@@ -1,6 +1,7 @@
 package drill_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -64,6 +65,61 @@ func send(t *testing.T, luck *drill.Luck, spared func(*http.Request) bool) (answ
 		}
 	}
 	return answered, unanswered
+}
+
+// slow is a server that takes longer for the first request than any copy is late.
+type slow struct {
+	arrived, answered int
+	overtook          bool
+}
+
+func (s *slow) RoundTrip(request *http.Request) (*http.Response, error) {
+	s.arrived++
+	if s.arrived > 1 {
+		s.overtook = s.answered == 0
+	}
+	select {
+	case <-time.After(2 * time.Second):
+	case <-request.Context().Done():
+		return nil, request.Context().Err()
+	}
+	s.answered++
+	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader("hi"))}, nil
+}
+
+// A copy of a request that was not answered could be carried out before it.
+func TestNoCopyOvertakes(t *testing.T) {
+	for name, patience := range map[string]time.Duration{"answered": time.Hour, "given up": time.Second} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				luck := drill.NewLuck(1, 20, time.Second)
+				luck.Repeats = true
+				twice := 0
+				for range 1000 {
+					ctx, cancel := context.WithTimeout(t.Context(), patience)
+					request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://server/key", nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+					s := &slow{}
+					if response, err := luck.Transport(s, nil).RoundTrip(request); err == nil {
+						_ = response.Body.Close()
+					}
+					luck.Settle()
+					cancel()
+					if s.overtook {
+						t.Fatal("a copy came before the request was answered")
+					}
+					if s.arrived > 1 {
+						twice++
+					}
+				}
+				if patience == time.Hour && !about(twice, 2) {
+					t.Errorf("%d requests came twice", twice)
+				}
+			})
+		})
+	}
 }
 
 // about reports whether n of 1000 is as many as one in twenty, so many times over.

@@ -19,9 +19,25 @@ func TestFleetJudges(t *testing.T) {
 	for name, tt := range map[string]struct {
 		alter func(s *memstore.Store) baton.Store
 		want  string
+		judge history.Options
 	}{
-		"good": {func(s *memstore.Store) baton.Store { return s }, ""},
-		"grants too early": {func(s *memstore.Store) baton.Store {
+		"good": {alter: func(s *memstore.Store) baton.Store { return s }},
+		"good, with copies": {alter: func(s *memstore.Store) baton.Store {
+			return &altered{Store: s, release: func(ctx context.Context, id baton.LeaseID) error {
+				_ = s.Release(ctx, id)
+				return s.Release(ctx, id) // refused for what the first has done
+			}}
+		}, judge: history.Options{Duplicates: true}},
+		"gives a lease back on the echo of its grant": {alter: func(s *memstore.Store) baton.Store {
+			return &altered{Store: s, acquire: func(ctx context.Context, group string, c baton.Candidate, ttl time.Duration) (baton.Lease, error) {
+				l, err := s.Acquire(ctx, group, c, ttl)
+				if err == nil && l.Term%5 == 0 {
+					_ = s.End(ctx, group, l.Term, baton.Ending{Reason: baton.SteppedDown, Immediate: true})
+				}
+				return l, err
+			}}
+		}, want: "illegal", judge: history.Options{Duplicates: true}},
+		"grants too early": {alter: func(s *memstore.Store) baton.Store {
 			return &altered{Store: s, acquire: func(ctx context.Context, group string, c baton.Candidate, ttl time.Duration) (baton.Lease, error) {
 				l, err := s.Acquire(ctx, group, c, ttl)
 				var held *baton.HeldError
@@ -31,7 +47,7 @@ func TestFleetJudges(t *testing.T) {
 				_ = s.End(ctx, group, held.Lease.Term, baton.Ending{Reason: baton.SteppedDown, Immediate: true})
 				return s.Acquire(ctx, group, c, ttl)
 			}}
-		}, "illegal"},
+		}, want: "illegal"},
 	} {
 		failed, said := verdict(t, func(t T) {
 			inner := newMemory(t)
@@ -39,7 +55,7 @@ func TestFleetJudges(t *testing.T) {
 			store := tt.alter(inner)
 			f := StartFleet(t, FleetConfig{Open: func() baton.Store { return store }, Clock: boottime.Monotonic()})
 			f.More("grants", 20)
-			f.Judge(history.Options{})
+			f.Judge(tt.judge)
 		})
 		if failed != (tt.want != "") || !strings.Contains(said, tt.want) {
 			t.Errorf("%s: failed is %t: %s", name, failed, said)

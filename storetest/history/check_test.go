@@ -53,6 +53,11 @@ func (s *script) released(from, to int, who string, term baton.Term) *script {
 	return s.add(from, to, Op{Kind: Release, Instance: who, Term: term}, nil)
 }
 
+// releasedBefore is a release that is told it came too late.
+func (s *script) releasedBefore(from, to int, who string, term baton.Term) *script {
+	return s.add(from, to, Op{Kind: Release, Instance: who, Term: term}, &baton.NotLeaderError{})
+}
+
 func (s *script) cut(from, to int, term baton.Term) *script {
 	return s.add(from, to, Op{Kind: End, Term: term, Immediate: true}, nil)
 }
@@ -134,6 +139,20 @@ func TestVerdicts(t *testing.T) {
 			released(4, 5, "b", 2).read(6, 7, held("a", 3, 9)), true, OK},
 		{"the same where nothing is repeated", ops().granted(1, 2, "a", 1).released(2, 3, "a", 1).granted(3, 4, "b", 2).
 			released(4, 5, "b", 2).read(6, 7, held("a", 3, 9)), false, Illegal},
+		{"a release refused for its own first copy", ops().granted(1, 2, "a", 1).releasedBefore(3, 4, "a", 1).granted(4, 5, "b", 2), true, OK},
+		{"an ending refused for its own first copy", ops().granted(1, 2, "a", 1).
+			add(3, 4, Op{Kind: End, Term: 1, Immediate: true}, &baton.NotLeaderError{}).granted(4, 5, "b", 2), true, OK},
+		{"a release refused where nothing is repeated",
+			ops().granted(1, 2, "a", 1).releasedBefore(3, 4, "a", 1).granted(4, 5, "b", 2), false, Illegal},
+		{"a refused release ends nothing before it is asked for",
+			ops().granted(1, 2, "a", 1).read(3, 4, empty(1)).releasedBefore(5, 6, "a", 1), true, Illegal},
+		{"a refused release ends no other term", ops().granted(1, 2, "a", 1).releasedBefore(3, 4, "a", 1).granted(4, 5, "b", 2).
+			releasedBefore(5, 6, "a", 1).granted(7, 8, "c", 3), true, Illegal},
+		{"a refused renewal is no ending", ops().granted(1, 2, "a", 1).deposed(3, 4, "a", 1).granted(4, 5, "b", 2), true, Illegal},
+		{"a lease given back on the echo of its grant", ops().granted(1, 2, "a", 1).read(3, 4, empty(1)), true, Illegal},
+		{"a lease given back on the echo of a renewal", ops().granted(1, 2, "a", 1).renewed(3, 4, "a", 1).granted(5, 6, "b", 2), true, Illegal},
+		{"repetition does not excuse a release undone",
+			ops().granted(1, 2, "a", 1).releasedBefore(3, 4, "a", 1).renewed(5, 6, "a", 1), true, Illegal},
 		{"repetition does not excuse two holders", ops().granted(1, 2, "a", 1).granted(3, 4, "b", 2), true, Illegal},
 		{"repetition does not excuse a renewal after a takeover",
 			ops().granted(1, 2, "a", 1).granted(12, 13, "b", 2).renewed(14, 15, "a", 1), true, Illegal},

@@ -28,7 +28,7 @@ const (
 	landed                   // as granted, by a request whose answer was lost
 	renewed                  // the leadership stands and is promised to
 	released                 // it was ended by its holder
-	lateEnd                  // as ended, by a request whose answer was lost: if it stood, it was ended
+	lateEnd                  // as released or cut, by a request that was not answered so: if it stood, it was ended
 	cut                      // it was ended at once by someone else
 	stands                   // it stood
 	over                     // it was over, or never was
@@ -61,7 +61,7 @@ func gather(ops []Op, duplicates bool) evidence {
 	}
 	ev.nameHolders()
 	ev.addLandings(ops, duplicates)
-	ev.addLateEnds(ops)
+	ev.addLateEnds(ops, duplicates)
 	return ev
 }
 
@@ -180,13 +180,15 @@ func (ev *evidence) addLandings(ops []Op, duplicates bool) {
 	ev.facts = append(ev.facts, landings...)
 }
 
-// addLateEnds explains ends by requests whose answer never came. Those that meant one leadership count as one: any
-// of them may have ended it, from the first on.
-func (ev *evidence) addLateEnds(ops []Op) {
+// addLateEnds explains ends by requests whose answer never came, or that the network repeated: then a "no" may be the
+// answer to a copy, which found the leadership ended by the first. Those that meant one leadership count as one: any of them
+// may have ended it, from the first on. One that was answered "done" has ended it already, and so need not be looked at.
+func (ev *evidence) addLateEnds(ops []Op, duplicates bool) {
 	known := ev.facts
 	done := map[baton.Term]bool{}
 	for _, op := range ops {
-		if !op.unknown() || op.Kind != Release && (op.Kind != End || !op.Immediate) || done[op.Term] {
+		mayHave := op.unknown() || duplicates && op.Err != nil
+		if !mayHave || op.Kind != Release && (op.Kind != End || !op.Immediate) || done[op.Term] {
 			continue
 		}
 		var trace *fact

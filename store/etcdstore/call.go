@@ -17,6 +17,7 @@ var (
 	errTorn     = errors.New("the group's record and its bound key contradict each other")
 	errConfirm  = errors.New("the keep-alive was not confirmed: etcd changed its leader meanwhile")
 	errNotFound = errors.New("etcd does not know the lease that the record names")
+	errLost     = errors.New("the answer was lost, and what came of the request can no longer be told")
 )
 
 // kindOf tells refusals from failures.

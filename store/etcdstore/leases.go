@@ -33,40 +33,48 @@ func (s *Store) Acquire(ctx context.Context, group string, c baton.Candidate, tt
 }
 
 func (s *Store) acquire(ctx context.Context, group string, c baton.Candidate, ttl time.Duration) (baton.Lease, error) {
-	failed := storecall.ErrBusy
+	failed, open := storecall.ErrBusy, attempts{}
 	for ctx.Err() == nil {
 		st, err := s.load(ctx, group, true)
 		if err != nil {
-			return baton.Lease{}, err
+			return baton.Lease{}, open.settle(err)
+		}
+		for _, idle := range open.close(st) {
+			s.revoke(idle)
 		}
 		if st.HeldBy(c) {
 			lease, err := s.renew(ctx, st, st.Lease().ID())
 			if errors.Is(err, baton.ErrNotLeader) {
 				continue // it ended just now, which is another answer
 			}
-			return lease, err
+			return lease, open.settle(err)
 		}
 		refusal := st.Refusal(c, func() (baton.Lease, error) { return s.withRemaining(ctx, st) })
 		if refusal != nil {
+			if len(open) > 0 {
+				refusal = errLost // one would win yet
+			}
 			return baton.Lease{}, refusal
 		}
-		lease, granted, err := s.grant(ctx, st, c, ttl)
+		lease, granted, err := s.grant(ctx, st, c, ttl, open)
 		if granted || refused(err) {
-			return lease, err
+			return lease, open.settle(err)
 		}
 		if err != nil {
 			failed = err
 			_ = storecall.Pause(ctx, storecall.RetryPause)
 		}
-		// Somebody was faster; or the answer was lost, and then the record
-		// tells. A transaction that is still on its way finds another record
-		// than the one that it was made for, or it is the one that counts.
+		// Somebody was faster; or the answer was lost, or was that to a copy of
+		// what had been done before, and then the record tells. A transaction that
+		// is still on its way finds another record than the one that it was made
+		// for, or it is the one that counts.
 	}
 	return baton.Lease{}, failed
 }
 
-// grant tries to make c the holder of a group that was seen vacant.
-func (s *Store) grant(ctx context.Context, st *state, c baton.Candidate, ttl time.Duration) (lease baton.Lease, granted bool, err error) {
+// grant tries to make c the holder of a group that was seen vacant. If that may
+// have been done, or may be yet, it is one of open afterwards.
+func (s *Store) grant(ctx context.Context, st *state, c baton.Candidate, ttl time.Duration, open attempts) (lease baton.Lease, granted bool, err error) {
 	sent := s.clock.Now() // the etcd lease cannot begin before
 	fresh, err := s.newLease(ctx, bound.Seconds(ttl))
 	if err != nil {
@@ -94,18 +102,14 @@ func (s *Store) grant(ctx context.Context, st *state, c baton.Candidate, ttl tim
 		clientv3.OpPut(s.keys.Term(st.Group), term),
 		clientv3.OpDelete(s.keys.Place(st.Group, c)),
 	})
-	if errors.Is(err, rpctypes.ErrLeaseNotFound) {
+	switch {
+	case errors.Is(err, rpctypes.ErrLeaseNotFound):
 		return baton.Lease{}, false, nil // it ran out on the way: a new one is needed
-	}
-	if err != nil {
-		if refused(err) {
-			s.revoke(fresh.ID)
-		}
-		return baton.Lease{}, false, err // of any other the grant may come yet
-	}
-	if !resp.Succeeded {
-		s.revoke(fresh.ID)
-		return baton.Lease{}, false, nil
+	case refused(err):
+		return baton.Lease{}, false, s.abandon(ctx, st, fresh.ID, err, open)
+	case err != nil || !resp.Succeeded:
+		open[fresh.ID] = st.recordRev
+		return baton.Lease{}, false, err
 	}
 	lease = next.Holder.InGroup(st.Group)
 	lease.Remaining = max(0, lease.TTL-(s.clock.Now()-sent))

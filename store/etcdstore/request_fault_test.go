@@ -38,6 +38,7 @@ func TestHistoryWithRequestsLostLateAndRepeated(t *testing.T) {
 	t.Parallel()
 	member := testserver.StartEtcd(t, 1)[0]
 	luck := drill.NewLuck(1, 20, fleetTTL+fleetTTL/2)
+	luck.Repeats = true
 	f := startFleetOn(t, func() baton.Store {
 		client, err := clientv3.New(clientv3.Config{
 			Endpoints: endpoints(t, []*testserver.Server{member}), Logger: zap.NewNop(),
@@ -50,6 +51,6 @@ func TestHistoryWithRequestsLostLateAndRepeated(t *testing.T) {
 		return open(t, etcdstore.Config{Client: client})
 	})
 	f.More("grants in spite of bad luck", 40)
-	f.Judge(history.Options{})
+	f.Judge(history.Options{Duplicates: true})
 	luck.Settle()
 }

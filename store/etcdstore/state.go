@@ -141,7 +141,7 @@ func (s *Store) load(ctx context.Context, group string, withLine bool) (*state, 
 			return nil, err
 		}
 		if done {
-			st.Record, st.recordRev = next, rev
+			st.Record, st.recordRev, st.lease = next, rev, 0
 			return st, nil
 		}
 	}

@@ -45,18 +45,6 @@ func refused(err error) bool {
 	return errors.As(err, &refusal)
 }
 
-// attempts are the transactions of one call whose answers were lost, by the index
-// of the record that they were made for. As long as it is that one they may take effect.
-type attempts map[uint64]bool
-
-// settle keeps a refusal of one attempt from being the answer while an earlier one may yet take effect.
-func (a attempts) settle(err error) error {
-	if len(a) > 0 && refused(err) {
-		return fmt.Errorf("%w: a repetition was refused: %v", errLost, err)
-	}
-	return err
-}
-
 // refusals makes errors of the answers by which Consul refuses: its client tells
 // them apart from failures in some calls and not in others.
 type refusals struct{ next http.RoundTripper }

@@ -32,44 +32,49 @@ func (s *Store) Acquire(ctx context.Context, group string, c baton.Candidate, tt
 }
 
 func (s *Store) acquire(ctx context.Context, group string, c baton.Candidate, ttl time.Duration) (baton.Lease, error) {
-	failed, lost := storecall.ErrBusy, attempts{}
+	failed, open := storecall.ErrBusy, attempts{}
 	for ctx.Err() == nil {
 		st, err := s.load(ctx, group, with{line: true})
 		if err != nil {
-			return baton.Lease{}, lost.settle(err)
+			return baton.Lease{}, open.settle(err)
 		}
-		var lease baton.Lease
-		var done bool
+		s.destroy(open.close(st)...)
+		lease, done := s.found(st, open)
+		if done {
+			return lease, nil
+		}
 		if st.HeldBy(c) {
-			lease, done, err = s.renew(ctx, st, 0)
+			lease, done, err = s.renew(ctx, st, 0, open)
 		} else if refusal := st.Refusal(c, func() (baton.Lease, error) { return s.forLooks(st), nil }); refusal != nil {
 			if done, err = s.current(ctx, st); done {
-				if err = refusal; lost[st.index] {
-					err = errLost // it would win yet
+				if err = refusal; len(open) > 0 {
+					err = errLost // one would win yet
 				}
 			}
 		} else {
-			lease, done, err = s.grant(ctx, st, c, ttl)
+			lease, done, err = s.grant(ctx, st, c, ttl, open)
 		}
 		if done {
 			return lease, err
 		}
 		if refused(err) {
-			return lease, lost.settle(err)
+			return lease, open.settle(err)
 		}
 		if err != nil {
-			failed, lost[st.index] = err, true
+			failed = err
 		}
-		// Somebody was faster; or the answer was lost, and then the record
-		// tells. A transaction that is still on its way finds another record
-		// than the one that it was made for, or it is the one that counts.
+		// Somebody was faster; or the answer was lost, or was that to a copy of
+		// what had been done before, and then the record tells. A transaction that
+		// is still on its way finds another record than the one that it was made
+		// for, or it is the one that counts.
 		_ = storecall.Pause(ctx, storecall.RetryPause)
 	}
 	return baton.Lease{}, failed
 }
 
-// grant tries to make c the holder of a group that was seen vacant.
-func (s *Store) grant(ctx context.Context, st *state, c baton.Candidate, ttl time.Duration) (lease baton.Lease, granted bool, err error) {
+// grant tries to make c the holder of a group that was seen vacant. If that may
+// have been done, or may be yet, it is one of open afterwards.
+func (s *Store) grant(ctx context.Context, st *state, c baton.Candidate, ttl time.Duration, open attempts) (lease baton.Lease, granted bool, err error) {
 	sent := s.clock.Now() // the session cannot begin before
 	session, err := s.newSession(ctx, "baton lease "+st.Group, bound.Seconds(ttl), release)
 	if err != nil {
@@ -91,16 +96,13 @@ func (s *Store) grant(ctx context.Context, st *state, c baton.Candidate, ttl tim
 		// The group may have come and gone since it was read: then the floor has moved.
 		ops = append(ops, unchanged(s.keys.Floor(), st.floorIndex))
 	}
-	_, granted, err = s.commit(ctx, ops...)
-	switch {
-	case granted:
-		s.destroy(st.places[bound.PlaceOf(c)])
-		lease = next.Holder.InGroup(st.Group)
-		lease.Remaining = s.promised(st.Group, session, lease.TTL, sent)
-	case err == nil || refused(err):
-		s.destroy(session) // of any other error the grant may come yet
+	if _, granted, err = s.commit(ctx, ops...); !granted {
+		return baton.Lease{}, false, s.undone(ctx, st, session, sent, err, open)
 	}
-	return lease, granted, err
+	s.destroy(st.places[bound.PlaceOf(c)])
+	lease = next.Holder.InGroup(st.Group)
+	lease.Remaining = s.promised(st.Group, session, lease.TTL, sent)
+	return lease, true, nil
 }
 
 // Release ends exactly this leadership.

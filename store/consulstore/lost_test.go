@@ -16,45 +16,54 @@ import (
 	"baton/storetest/drill"
 )
 
-// scripted is a way to Consul on which transactions that lock something have the fates of a script.
+// script is the fate of the nth transaction that locks something.
+type script func(n int, send func() (*http.Response, error)) (*http.Response, error)
+
+// scripted is a way to Consul on which such transactions have the fates of a script.
 type scripted struct {
 	next   *http.Transport
 	locks  int
-	script func(n int) (*http.Response, error) // nil, nil: it goes through
+	script script
 }
 
 func (s *scripted) RoundTrip(request *http.Request) (*http.Response, error) {
-	if strings.HasSuffix(request.URL.Path, "/v1/txn") {
-		body, err := io.ReadAll(request.Body)
-		if err != nil {
-			return nil, err
-		}
-		_ = request.Body.Close()
-		request = request.Clone(request.Context())
-		request.Body = io.NopCloser(bytes.NewReader(body))
-		if bytes.Contains(body, []byte(`"lock"`)) {
-			s.locks++
-			if response, err := s.script(s.locks); response != nil || err != nil {
-				return response, err
-			}
-		}
+	if !strings.HasSuffix(request.URL.Path, "/v1/txn") {
+		return s.next.RoundTrip(request)
 	}
-	return s.next.RoundTrip(request)
+	body, err := io.ReadAll(request.Body)
+	if err != nil {
+		return nil, err
+	}
+	_ = request.Body.Close()
+	send := func() (*http.Response, error) {
+		r := request.Clone(request.Context())
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		return s.next.RoundTrip(r)
+	}
+	if !bytes.Contains(body, []byte(`"lock"`)) {
+		return send()
+	}
+	s.locks++
+	return s.script(s.locks, send)
 }
 
 // scriptedStore is another store on the same keys, on such a way.
-func (o *one) scriptedStore(t *testing.T, script func(n int) (*http.Response, error)) *consulstore.Store {
+func (o *one) scriptedStore(t *testing.T, fates script) *consulstore.Store {
 	t.Helper()
-	way := &scripted{next: &http.Transport{}, script: script}
+	way := &scripted{next: &http.Transport{}, script: fates}
 	t.Cleanup(way.next.CloseIdleConnections)
 	return open(t, consulstore.Config{Address: host(t, o.server.URL), Prefix: o.prefix, Transport: way, Timeout: drill.Patience})
 }
 
-func lostThenForbidden(n int) (*http.Response, error) {
+func forbidden() (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusForbidden, Body: io.NopCloser(strings.NewReader("Permission denied"))}, nil
+}
+
+func lostThenForbidden(n int, _ func() (*http.Response, error)) (*http.Response, error) {
 	if n == 1 {
 		return nil, drill.ErrLost
 	}
-	return &http.Response{StatusCode: http.StatusForbidden, Body: io.NopCloser(strings.NewReader("Permission denied"))}, nil
+	return forbidden()
 }
 
 // A request that was lost may come yet: that its repetition was refused is no
@@ -82,9 +91,9 @@ func TestATurnThatCameMeanwhileIsNoAnswer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := o.scriptedStore(t, func(n int) (*http.Response, error) {
+	s := o.scriptedStore(t, func(n int, send func() (*http.Response, error)) (*http.Response, error) {
 		if n > 1 {
-			return nil, nil
+			return send()
 		}
 		place := &api.KVPair{Key: o.prefix + "/line/g/other/i-1", Session: session}
 		if ok, _, err := o.consul.KV().Acquire(place, nil); err != nil || !ok {
@@ -99,4 +108,61 @@ func TestATurnThatCameMeanwhileIsNoAnswer(t *testing.T) {
 		t.Errorf("acquire: %+v, %v, while the first attempt may come yet", l, err)
 	}
 	t.Logf("%v after %v", err, time.Since(ended)) // when a second has passed it is granted
+}
+
+// Of a grant or a renewal that was done and repeated on the way, the copy is
+// refused. The leadership stands, and so does the session that it rests on.
+func TestARefusedCopy(t *testing.T) {
+	t.Parallel()
+	for name, repeat := range map[string]func(send func() (*http.Response, error)) (*http.Response, error){
+		"for what the first has done": func(send func() (*http.Response, error)) (*http.Response, error) { return send() },
+		"for rights that were taken":  func(func() (*http.Response, error)) (*http.Response, error) { return forbidden() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := shared(t)
+			group := o.prefix
+			s := o.scriptedStore(t, func(_ int, send func() (*http.Response, error)) (*http.Response, error) {
+				first, err := send()
+				if err != nil {
+					return nil, err
+				}
+				_ = first.Body.Close()
+				return repeat(send)
+			})
+			l, err := s.Acquire(t.Context(), group, candidate("i-1"), baton.MaxTTL)
+			if err != nil || l.Remaining <= 0 || o.session(t, group) == "" {
+				t.Fatalf("acquire: %+v, %v; locked by %q", l, err, o.session(t, group))
+			}
+			granted := o.session(t, group)
+			r, err := s.Renew(t.Context(), l.ID(), baton.MaxTTL)
+			if err != nil || r.Remaining <= 0 || o.session(t, group) == granted {
+				t.Errorf("renew: %+v, %v; locked by %q", r, err, o.session(t, group))
+			}
+			if err := s.Close(); err != nil { // it waits for what is given back
+				t.Fatal(err)
+			}
+			if now, err := o.Get(t.Context(), group); err != nil || now.ID() != l.ID() || o.session(t, group) == "" {
+				t.Errorf("granted %s, and now there is %+v, %v", l.ID(), now, err)
+			}
+		})
+	}
+}
+
+// An attempt that can take effect no more leaves no session.
+func TestALostGrantIsGivenBack(t *testing.T) {
+	t.Parallel()
+	o := shared(t)
+	group := o.prefix
+	s := o.scriptedStore(t, func(n int, send func() (*http.Response, error)) (*http.Response, error) {
+		if n > 1 {
+			return send()
+		}
+		drill.Lead(t, o, group, "other", baton.MaxTTL)
+		return nil, drill.ErrLost
+	})
+	if _, err := s.Acquire(t.Context(), group, candidate("i-1"), baton.MaxTTL); !errors.Is(err, baton.ErrHeld) {
+		t.Errorf("acquire: %v, want ErrHeld", err)
+	}
+	drill.Eventually(t, "the session of the leadership alone", func() bool { return len(o.sessions(t, group)) == 1 })
 }

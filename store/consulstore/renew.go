@@ -26,29 +26,32 @@ func (s *Store) Renew(ctx context.Context, id baton.LeaseID, extend time.Duratio
 	}
 	bounded, cancel := s.calls.Begin(ctx)
 	defer cancel()
-	failed, lost := storecall.ErrBusy, attempts{}
+	failed, open := storecall.ErrBusy, attempts{}
 	for bounded.Err() == nil {
 		st, err := s.load(bounded, id.Group, with{})
 		if err != nil {
-			return baton.Lease{}, s.calls.Fail(ctx, "renew", lost.settle(err))
+			return baton.Lease{}, s.calls.Fail(ctx, "renew", open.settle(err))
 		}
-		var lease baton.Lease
-		var done bool
+		s.destroy(open.close(st)...)
+		lease, done := s.found(st, open)
+		if done {
+			return lease, nil
+		}
 		if !st.Leads(id) {
 			if done, err = s.current(bounded, st); done {
 				err = s.notLeader(st, id)
 			}
 		} else {
-			lease, done, err = s.renew(bounded, st, extend)
+			lease, done, err = s.renew(bounded, st, extend, open)
 		}
 		if done {
 			return lease, s.calls.Fail(ctx, "renew", err)
 		}
 		if refused(err) {
-			return lease, s.calls.Fail(ctx, "renew", lost.settle(err))
+			return lease, s.calls.Fail(ctx, "renew", open.settle(err))
 		}
 		if err != nil {
-			failed, lost[st.index] = err, true
+			failed = err
 		}
 		_ = storecall.Pause(bounded, storecall.RetryPause) // once more, with what is there now, as long as there is time
 	}
@@ -67,7 +70,9 @@ func (s *Store) Renew(ctx context.Context, id baton.LeaseID, extend time.Duratio
 // The lock always moves to a session that is younger, and its TTL is no shorter:
 // it was made after the old one was read, and the transaction fails if another
 // has come between.
-func (s *Store) renew(ctx context.Context, st *state, extend time.Duration) (lease baton.Lease, renewed bool, err error) {
+//
+// If that may have been done, or may be yet, it is one of open afterwards.
+func (s *Store) renew(ctx context.Context, st *state, extend time.Duration, open attempts) (lease baton.Lease, renewed bool, err error) {
 	if st.Record.Holder.Ending != nil {
 		renewed, err = s.current(ctx, st)
 		if !renewed {
@@ -91,13 +96,11 @@ func (s *Store) renew(ctx context.Context, st *state, extend time.Duration) (lea
 	key := s.keys.lease(st.Group)
 	_, renewed, err = s.commit(ctx,
 		unchanged(key, st.index), unlock(key, st.session, value), lock(key, session, value))
-	switch {
-	case renewed:
-		s.destroy(st.session)
-		lease = h.InGroup(st.Group)
-		lease.Remaining = s.promised(st.Group, session, lease.TTL, sent)
-	case err == nil || refused(err):
-		s.destroy(session) // of any other error the renewal may come yet
+	if !renewed {
+		return baton.Lease{}, false, s.undone(ctx, st, session, sent, err, open)
 	}
-	return lease, renewed, err
+	s.destroy(st.session)
+	lease = h.InGroup(st.Group)
+	lease.Remaining = s.promised(st.Group, session, lease.TTL, sent)
+	return lease, true, nil
 }

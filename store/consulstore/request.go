@@ -182,15 +182,17 @@ func (s *Store) newSession(ctx context.Context, name string, seconds int64, then
 	return id, err
 }
 
-// destroy gives a session back that nothing depends on. If that fails it runs
-// out by itself.
-func (s *Store) destroy(session string) {
-	if session == "" {
-		return
+// destroy gives sessions back that nothing depends on. Those that are not
+// destroyed run out by themselves.
+func (s *Store) destroy(sessions ...string) {
+	for _, session := range sessions {
+		if session == "" {
+			continue
+		}
+		s.calls.Chore(func(ctx context.Context) {
+			_, _ = s.consul.Session().Destroy(session, (&api.WriteOptions{}).WithContext(ctx))
+		})
 	}
-	s.calls.Chore(func(ctx context.Context) {
-		_, _ = s.consul.Session().Destroy(session, (&api.WriteOptions{}).WithContext(ctx))
-	})
 }
 
 // block returns what a key holds and its index when it has changed since index,

@@ -18,6 +18,7 @@ func TestHistoryWithRequestsLostLateAndRepeated(t *testing.T) {
 	s := testserver.Shared(t, testserver.Kubernetes)
 	namespace := freshNamespace(t, client(t, s))
 	luck := drill.NewLuck(1, 20, faultTTL+faultTTL/2)
+	luck.Repeats = true
 	isWatch := func(request *http.Request) bool { return request.URL.Query().Get("watch") != "" }
 	f := storetest.StartFleet(t, storetest.FleetConfig{TTL: faultTTL, Patience: drill.Patience, Open: func() baton.Store {
 		cfg := config(t, s.URL, "admin")
@@ -28,6 +29,6 @@ func TestHistoryWithRequestsLostLateAndRepeated(t *testing.T) {
 		return store
 	}})
 	f.More("grants in spite of bad luck", 40)
-	f.Judge(history.Options{})
+	f.Judge(history.Options{Duplicates: true})
 	luck.Settle()
 }

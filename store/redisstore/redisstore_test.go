@@ -158,13 +158,24 @@ func TestForgottenScripts(t *testing.T) {
 	}
 }
 
-// twice sends every script twice, as a client does that repeats what was not answered.
-type twice struct{ hook }
+// twice sends every script twice, as a client does that repeats what was not
+// answered. What is to happen in between happens once.
+type twice struct {
+	hook
+	between func()
+}
 
-func (*twice) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+func (h *twice) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		if strings.HasPrefix(strings.ToLower(cmd.Name()), "eval") {
-			_ = next(ctx, redis.NewCmd(ctx, cmd.Args()...))
+			if err := next(ctx, redis.NewCmd(ctx, cmd.Args()...)); err != nil {
+				cmd.SetErr(err) // the script is not known: it is sent whole, twice again
+				return err
+			}
+			if between := h.between; between != nil {
+				h.between = nil
+				between()
+			}
 		}
 		return next(ctx, cmd)
 	}
@@ -192,6 +203,36 @@ func TestRequestsThatComeTwiceAreAnsweredAsOne(t *testing.T) {
 	}
 	if err := s.DeleteGroup(t.Context(), "g"); !errors.Is(err, baton.ErrNotFound) {
 		t.Errorf("delete again: %v", err)
+	}
+}
+
+// A group that is used again is not deleted by a copy of the request that deleted
+// it before.
+func TestACopyOfADeletionDeletesNothing(t *testing.T) {
+	t.Parallel()
+	for name, use := range map[string]func(t *testing.T, s *redisstore.Store){
+		"led": func(t *testing.T, s *redisstore.Store) { drill.Lead(t, s, "g", "i-2", time.Minute) },
+		"registered": func(t *testing.T, s *redisstore.Store) {
+			if _, err := s.PutGroup(t.Context(), baton.Group{ID: "g", AllowedNodes: []string{"a"}}); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			other, rdb, prefix := one(t)
+			repeats := &twice{}
+			rdb.AddHook(repeats)
+			s := open(t, redisstore.Config{Client: rdb, Prefix: prefix})
+			drill.Release(t, s, drill.Lead(t, s, "g", "i-1", time.Minute))
+			repeats.between = func() { use(t, other) }
+			if err := s.DeleteGroup(t.Context(), "g"); err != nil {
+				t.Errorf("delete: %v", err)
+			}
+			if _, err := other.Group(t.Context(), "g"); err != nil {
+				t.Errorf("the group that was made since: %v", err)
+			}
+		})
 	}
 }
 

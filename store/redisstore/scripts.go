@@ -284,13 +284,13 @@ local new = redis.call('HINCRBY', counter, 'version', 1)
 redis.call('HSET', policy, 'version', new, 'policy', value, 'by', by)
 return reply('put', nil, new)
 `)
-	// Besides the group's other keys: its policy. A name for this request.
+	// Besides the group's other keys: its policy. A name for this request: one
+	// that comes twice is answered twice, and what has come since is not its business.
 	deleteScript = script(`
 local policy, by = KEYS[6], ARGV[1]
+if redis.call('HGET', counter, 'deleted') == by then return reply('deleted') end
 if r.node then return reply('held') end
-if redis.call('EXISTS', record, policy) == 0 then
-  return reply(redis.call('HGET', counter, 'deleted') == by and 'deleted' or 'not_found')
-end
+if redis.call('EXISTS', record, policy) == 0 then return reply('not_found') end
 redis.call('HSET', counter, 'last', highest(redis.call('HGET', counter, 'last')), 'deleted', by)
 redis.call('DEL', record, past, line, signs, policy)
 r = {}

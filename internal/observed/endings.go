@@ -49,7 +49,7 @@ func names(id baton.LeaseID, r Record) bool {
 }
 
 // change replaces the record of a leadership that stands. After an answer that
-// was lost the record tells what came of it, unless others have written over it twice since.
+// was lost, or was that to a copy, the record tells what came of it, unless others have written over it twice since.
 func (l *Leases) change(ctx context.Context, op string, id baton.LeaseID, decide func(ctx context.Context, r Record, by string) (Record, error)) error {
 	bounded, cancel := l.Begin(ctx, true)
 	defer cancel()
@@ -57,7 +57,7 @@ func (l *Leases) change(ctx context.Context, op string, id baton.LeaseID, decide
 }
 
 func (l *Leases) changeUntil(ctx context.Context, id baton.LeaseID, decide func(ctx context.Context, r Record, by string) (Record, error)) error {
-	failed, lost := errBusy, attempts{}
+	failed, tried := errBusy, attempts{}
 	// What was seen last will do for a first attempt: if it is old, the write fails.
 	guess, guessed := l.sights.last(id.Group)
 	guessed = guessed && names(id, guess.snap.Record) && !guess.lapsed(l.clock.Now())
@@ -68,14 +68,14 @@ func (l *Leases) changeUntil(ctx context.Context, id baton.LeaseID, decide func(
 		}
 		guessed = false
 		if err != nil {
-			return lost.settle(err)
+			return tried.settle(err)
 		}
 		r := now.snap.Record
-		if lost.show(r) {
+		if tried.show(r) {
 			return nil
 		}
 		if !names(id, r) {
-			if len(lost) > 0 && hidden(r, id.Term) {
+			if tried.lost() && hidden(r, id.Term) {
 				return errLost
 			}
 			return l.notLeader(now, id)
@@ -83,7 +83,7 @@ func (l *Leases) changeUntil(ctx context.Context, id baton.LeaseID, decide func(
 		by := newID()
 		next, err := decide(ctx, r, by)
 		if err != nil {
-			return lost.settle(err)
+			return tried.settle(err)
 		}
 		asked := l.clock.Now()
 		snap, err := l.register.Swap(ctx, id.Group, now.snap, next)
@@ -92,9 +92,11 @@ func (l *Leases) changeUntil(ctx context.Context, id baton.LeaseID, decide func(
 			l.sights.see(id.Group, snap, asked)
 			return nil
 		case baton.IsAnswer(err):
-			return lost.settle(err)
-		case !errors.Is(err, ErrChanged):
-			failed, lost[by] = err, asked
+			return tried.settle(err)
+		case errors.Is(err, ErrChanged):
+			tried[by] = attempt{asked, true}
+		default:
+			failed, tried[by] = err, attempt{asked, false}
 			pause(ctx, retryPause)
 		}
 	}
@@ -107,7 +109,7 @@ func hidden(r Record, term baton.Term) bool {
 	return r.Last == nil || r.Last.Term != term || r.Last.Asked != ""
 }
 
-// show reports whether one of the lost writes is what ended, or is ending, the leadership.
+// show reports whether one of the writes is what ended, or is ending, the leadership.
 func (a attempts) show(r Record) bool {
 	if r.Last != nil {
 		_, ended := a[r.Last.By]

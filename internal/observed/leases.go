@@ -107,13 +107,29 @@ func (l *Leases) view(ctx context.Context, group string) (sight, error) {
 	return now, err
 }
 
-// attempts are the writes of one call whose answers were lost, by their ids,
-// each with a time from before it was sent.
-type attempts map[string]time.Duration
+// attempts are the writes of one call that were not seen to be done, by their ids.
+type attempts map[string]attempt
+
+type attempt struct {
+	sent time.Duration // from before it was
+	// changed: the answer was ErrChanged. Of a write that was done, and that something on the way repeated,
+	// it may be the answer to the copy, which found the record changed by the first.
+	changed bool
+}
+
+// lost reports whether there is one that was not answered, and may take effect yet.
+func (a attempts) lost() bool {
+	for _, made := range a {
+		if !made.changed {
+			return true
+		}
+	}
+	return false
+}
 
 // settle keeps a refusal of one attempt from being the answer while an earlier one may yet take effect.
 func (a attempts) settle(err error) error {
-	if len(a) > 0 && baton.IsAnswer(err) {
+	if a.lost() && baton.IsAnswer(err) {
 		return fmt.Errorf("%w: a repetition was refused: %v", errLost, err)
 	}
 	return err
@@ -137,17 +153,17 @@ func (l *Leases) Acquire(ctx context.Context, group string, c baton.Candidate, t
 }
 
 func (l *Leases) acquire(ctx context.Context, group string, c baton.Candidate, ttl time.Duration) (baton.Lease, error) {
-	failed, lost := errBusy, attempts{}
+	failed, tried := errBusy, attempts{}
 	guess, guessed := l.guessVacant(ctx, group, c)
 	for ctx.Err() == nil {
 		now := guess
 		if !guessed {
 			var err error
 			if now, err = l.load(ctx, group); err != nil {
-				return baton.Lease{}, lost.settle(err)
+				return baton.Lease{}, tried.settle(err)
 			}
 			if now.snap.Record.heldBy(c) {
-				lease, err := l.renew(ctx, now, lost, now.snap.Record.lease(group).ID(), func(Record) (time.Duration, error) { return ttl, nil })
+				lease, err := l.renew(ctx, now, tried, now.snap.Record.lease(group).ID(), func(Record) (time.Duration, error) { return ttl, nil })
 				if errors.Is(err, baton.ErrNotLeader) {
 					continue // it ended just now, which is another answer
 				}
@@ -157,7 +173,7 @@ func (l *Leases) acquire(ctx context.Context, group string, c baton.Candidate, t
 				return baton.Lease{}, err // it is of another version than an attempt that was lost, which fails now
 			}
 			if err := l.outOfTurn(ctx, group, now, c); err != nil {
-				return baton.Lease{}, lost.settle(err)
+				return baton.Lease{}, tried.settle(err)
 			}
 		}
 		guessed = false
@@ -167,10 +183,12 @@ func (l *Leases) acquire(ctx context.Context, group string, c baton.Candidate, t
 		case err == nil:
 			return l.granted(l.sights.wrote(group, snap, sent), group), nil
 		case baton.IsAnswer(err):
-			return baton.Lease{}, lost.settle(err)
-		case !errors.Is(err, ErrChanged):
+			return baton.Lease{}, tried.settle(err)
+		case errors.Is(err, ErrChanged):
+			tried[id] = attempt{sent, true}
+		default:
 			// It may come yet. Whatever is written next names the same version, so one of the two fails.
-			failed, lost[id] = err, sent
+			failed, tried[id] = err, attempt{sent, false}
 			pause(ctx, retryPause)
 		}
 	}
@@ -261,16 +279,16 @@ func (l *Leases) Renew(ctx context.Context, id baton.LeaseID, extend time.Durati
 }
 
 // renew gives the leadership id, which was seen like this, another beat. Of
-// writes that were lost before, one may turn up as the beat that is there.
-func (l *Leases) renew(ctx context.Context, now sight, lost attempts, id baton.LeaseID, ttl func(Record) (time.Duration, error)) (baton.Lease, error) {
+// writes that were tried before, one may turn up as the beat that is there.
+func (l *Leases) renew(ctx context.Context, now sight, tried attempts, id baton.LeaseID, ttl func(Record) (time.Duration, error)) (baton.Lease, error) {
 	failed := errBusy
 	for ctx.Err() == nil {
 		r := now.snap.Record
 		if !r.leads(id) {
 			return baton.Lease{}, l.notLeader(now, id)
 		}
-		if sent, ok := lost[r.Holder.Beat]; ok {
-			now = l.sights.wrote(id.Group, now.snap, sent)
+		if made, ok := tried[r.Holder.Beat]; ok {
+			now = l.sights.wrote(id.Group, now.snap, made.sent)
 			if now.promise(l.clock.Now()) > r.Holder.TTL/2 { // else most of it passed before the answer was found
 				return l.granted(now, id.Group), nil
 			}
@@ -291,13 +309,15 @@ func (l *Leases) renew(ctx context.Context, now sight, lost attempts, id baton.L
 		case err == nil:
 			return l.granted(l.sights.wrote(id.Group, snap, sent), id.Group), nil
 		case baton.IsAnswer(err):
-			return baton.Lease{}, lost.settle(err)
-		case !errors.Is(err, ErrChanged):
-			failed, lost[beat] = err, sent
+			return baton.Lease{}, tried.settle(err)
+		case errors.Is(err, ErrChanged):
+			tried[beat] = attempt{sent, true}
+		default:
+			failed, tried[beat] = err, attempt{sent, false}
 			pause(ctx, retryPause)
 		}
 		if now, err = l.load(ctx, id.Group); err != nil {
-			return baton.Lease{}, lost.settle(err)
+			return baton.Lease{}, tried.settle(err)
 		}
 	}
 	return baton.Lease{}, failed

@@ -42,6 +42,15 @@ func answerLost(swap func() (Snapshot, error)) (Snapshot, error) {
 	return Snapshot{}, errOnTheWay
 }
 
+// repeated is written twice, and the answer is that to the copy.
+func repeated(swap func() (Snapshot, error)) (Snapshot, error) {
+	_, _ = swap()
+	return swap()
+}
+
+// faster is somebody else.
+func faster(func() (Snapshot, error)) (Snapshot, error) { return Snapshot{}, ErrChanged }
+
 func refused(func() (Snapshot, error)) (Snapshot, error) { return Snapshot{}, baton.ErrNotAllowed }
 
 // slow takes this long to write, and its answer is lost.
@@ -79,6 +88,34 @@ func TestAnswersThatWereLost(t *testing.T) {
 		"a grant that did not come is asked for again": {after(requestLost), func(t *testing.T, s store) {
 			if l, err := acquire(t, s); err != nil || l.Term != 1 || s.swaps != 2 {
 				t.Errorf("%+v, %v, after %d writes", l, err, s.swaps)
+			}
+		}},
+		"a grant whose copy was refused is found": {after(repeated), func(t *testing.T, s store) {
+			if l, err := acquire(t, s); err != nil || l.Term != 1 || s.swaps != 1 || l.Remaining != ttl {
+				t.Errorf("%+v, %v, after %d writes", l, err, s.swaps)
+			}
+		}},
+		"a renewal whose copy was refused is found": {after(well, repeated), func(t *testing.T, s store) {
+			l, _ := acquire(t, s)
+			if r, err := s.Renew(t.Context(), l.ID(), ttl); err != nil || r.Term != 1 || s.swaps != 2 || r.Remaining != ttl {
+				t.Errorf("%+v, %v, after %d writes", r, err, s.swaps)
+			}
+		}},
+		"a release whose copy was refused is found": {after(well, repeated), func(t *testing.T, s store) {
+			l, _ := acquire(t, s)
+			if err := s.Release(t.Context(), l.ID()); err != nil || s.swaps != 2 {
+				t.Errorf("%v, after %d writes", err, s.swaps)
+			}
+		}},
+		"a gentle ending whose copy was refused is found": {after(well, repeated), func(t *testing.T, s store) {
+			l, _ := acquire(t, s)
+			if err := s.End(t.Context(), "g", l.Term, baton.Ending{Reason: baton.SteppedDown}, nil); err != nil || s.swaps != 2 {
+				t.Errorf("%v, after %d writes", err, s.swaps)
+			}
+		}},
+		"a refusal after somebody else was faster is an answer": {after(faster, refused), func(t *testing.T, s store) {
+			if l, err := acquire(t, s); !errors.Is(err, baton.ErrNotAllowed) {
+				t.Errorf("%+v, %v", l, err)
 			}
 		}},
 		"a refusal is no answer while the first attempt may come": {after(requestLost, refused), func(t *testing.T, s store) {

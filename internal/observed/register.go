@@ -20,8 +20,9 @@ type Snapshot struct {
 	Aside any
 }
 
-// ErrChanged is Swap's answer when the record is not what it was: nothing was
-// written, and nothing will be.
+// ErrChanged is Swap's answer when the record is not what it was: nothing will
+// be written. Nothing was, either, unless the request was repeated on its way:
+// then it may be the first that has changed the record.
 var ErrChanged = errors.New("the record has changed")
 
 // Register keeps one record per group. How a record is written down is the

@@ -89,7 +89,7 @@ func (s *Store) PutGroup(ctx context.Context, g baton.Group) (baton.Group, error
 	}
 	m := &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Name: policyName(g.ID), Labels: labels(partPolicy), Annotations: annotations(g.ID)},
-		// An update that changes nothing would leave the version as it is.
+		// An update that changes nothing would leave the version as it is. It also tells this request from others.
 		Data: map[string]string{"policy": string(value), "put": rand.Text()},
 	}
 	if g.Version != 0 {
@@ -98,6 +98,15 @@ func (s *Store) PutGroup(ctx context.Context, g baton.Group) (baton.Group, error
 	bounded, cancel := s.leases.Begin(ctx, true)
 	defer cancel()
 	done, err := s.register.writeMap(bounded, m)
+	if errors.Is(err, observed.ErrChanged) {
+		now, unread := s.register.readMap(bounded, m.Name)
+		if unread != nil {
+			return baton.Group{}, s.leases.Fail(ctx, "put group", unread)
+		}
+		if now != nil && now.Data["put"] == m.Data["put"] { // it was refused to a copy, for what the first has done
+			done, err = now, nil
+		}
+	}
 	if errors.Is(err, observed.ErrChanged) {
 		return baton.Group{}, &baton.ConflictError{
 			Reason:  baton.ConflictVersion,

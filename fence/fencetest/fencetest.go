@@ -85,6 +85,8 @@ func Cases() []Case {
 		{"TwoLeadersUnordered", twoLeadersUnordered},
 		{"UnknownOutcome", unknownOutcome},
 		{"DelayedWrite", delayedWrite},
+		{"RepeatedInside", repeatedInside},
+		{"RepeatedInsideThePast", repeatedInsideThePast},
 	}
 }
 

@@ -172,7 +172,7 @@ func TestSuiteSeesFaults(t *testing.T) {
 		seenBy []string
 	}{
 		{"check, then write", func(f *faulty) { f.torn = true },
-			[]string{"PausedBetweenCheckAndEffect"}},
+			[]string{"PausedBetweenCheckAndEffect", "RepeatedInside", "RepeatedInsideThePast"}},
 		{"no instance check", func(f *faulty) {
 			f.admit = func(r fence.Record, resource string, c fence.Claim) (fence.Record, error) {
 				t := c.Token()

@@ -28,6 +28,11 @@
 // refused; then it waits until all that was inside has returned, and only then
 // is the resource adopted. So no crowd keeps it out.
 //
+// A proxy may send a request twice. A copy of an ordered one that is inside
+// waits until that has returned, and is then refused like any that comes late:
+// whoever hears of a refusal can look whether the write landed. Unordered ones have
+// nothing to be known by: a copy is one more write.
+//
 // The context of a handler whose leadership has passed ends when the successor
 // announces itself, and a moment later its reads of the request and its
 // writes of the answer fail: a client that froze half-way through its request holds

@@ -20,7 +20,7 @@ type gate struct {
 	// adopted says that nothing of an earlier leadership is inside.
 	adopted bool
 	inside  map[*visit]struct{}
-	ordered bool          // one of those inside is ordered
+	ordered *visit        // the one of those inside that is ordered, if any
 	changed chan struct{} // closed and replaced whenever someone may go on who waits
 }
 
@@ -83,32 +83,61 @@ func (g *gate) admit(ctx context.Context, v *visit) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for {
-		r, err := g.record.Admit(g.resource, v.claim)
-		if err != nil {
+		if in, err := g.letIn(v); in || err != nil {
 			return err
 		}
-		if !g.adopted {
-			return &fence.NotAdoptedError{Resource: g.resource, Offered: v.claim, Held: g.record}
-		}
-		_, ordered := v.claim.Seq()
-		if !ordered || !g.ordered {
-			g.record = r
-			g.ordered = g.ordered || ordered
-			g.inside[v] = struct{}{}
-			return nil
-		}
+		hasCopy := g.ordered.claim == v.claim
 		if err := g.await(ctx); err != nil {
-			return &fence.AbortedError{Err: fmt.Errorf("wait for the ordered write before %v: %w", v.claim, err)}
+			err = fmt.Errorf("wait for the ordered write before %v: %w", v.claim, err)
+			if hasCopy {
+				return err // that one may land: it is not for its copy to say that it did not
+			}
+			return &fence.AbortedError{Err: err}
 		}
 	}
+}
+
+// letIn lets v in, refuses it, or leaves it to wait for the ordered one inside.
+func (g *gate) letIn(v *visit) (in bool, err error) {
+	if g.undecided(v.claim) {
+		return false, nil
+	}
+	r, err := g.record.Admit(g.resource, v.claim)
+	if err != nil {
+		return false, err
+	}
+	if !g.adopted {
+		return false, &fence.NotAdoptedError{Resource: g.resource, Offered: v.claim, Held: g.record}
+	}
+	if _, ordered := v.claim.Seq(); ordered {
+		if g.ordered != nil {
+			return false, nil
+		}
+		g.ordered = v
+	}
+	g.record = r
+	g.inside[v] = struct{}{}
+	return true, nil
+}
+
+// undecided: a copy of the write, or one before it that its sender may ask
+// about by sending this one, is still inside. A refusal would be taken to say
+// that what has not landed by now never will.
+func (g *gate) undecided(c fence.Claim) bool {
+	seq, ordered := c.Seq()
+	if !ordered || g.ordered == nil {
+		return false
+	}
+	inside, _ := g.ordered.claim.Seq()
+	return g.ordered.claim.Token() == c.Token() && inside <= seq
 }
 
 func (g *gate) leave(v *visit) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.inside, v)
-	if _, ordered := v.claim.Seq(); ordered {
-		g.ordered = false
+	if g.ordered == v {
+		g.ordered = nil
 	}
 	g.broadcast()
 }

@@ -42,25 +42,33 @@ type Write struct {
 	// not to have landed.
 	Send func(ctx context.Context, c Claim) error
 	// Landed reads whether the write that Send made under c is there. By then
-	// nothing can change the answer. Resend, for content that may be there twice.
+	// nothing can change the answer, unless a ledger has forgotten. It is also
+	// asked when Send was refused, after which a later leadership may have
+	// written: where that could hide the write, it returns an error.
+	// Resend, for content that may be there twice.
 	Landed func(ctx context.Context, c Claim) (bool, error)
 	// Count is how many numbers the write takes, 1 if zero. The claim carries the
 	// last of them, and they are consecutive.
 	Count int64
 }
 
-// Resend is a Write.Landed that does not look: the content is sent again.
+// Resend is a Write.Landed that does not look: the content is sent again, and a
+// refusal is taken to be about the only copy.
 func Resend(context.Context, Claim) (bool, error) { return false, nil }
 
 const (
 	firstBackoff = 2 * time.Millisecond
 	maxBackoff   = time.Second
+	// lookTime bounds the look whether a write that was refused has landed.
+	lookTime = 5 * time.Second
 )
 
 // Do makes the write land exactly once, and returns the number under which it
 // did. While the outcome is unknown it tries to find out, until ctx ends. Its errors:
 //
-//   - A refusal, or an *AbortedError: the write did not land.
+//   - A refusal, or an *AbortedError: the write did not land. What was refused
+//     may be a copy that a proxy sent, so Do looks before it says so, for up to
+//     five seconds even if ctx has ended, as it does when the leadership is lost.
 //   - *UnknownError: it may have. The next Do first makes sure that it will
 //     not land any more if it has not.
 func (s *Sequence) Do(ctx context.Context, w Write) (int64, error) {
@@ -100,9 +108,11 @@ func (s *Sequence) Do(ctx context.Context, w Write) (int64, error) {
 			// the ledger's number nothing lands any more.
 			s.unsettled = false
 			s.highest = max(s.highest, repeat.Held.LastSeq)
-		case Refused(err), errors.As(err, &aborted):
+		case errors.As(err, &aborted), Refused(err) && errors.Is(err, baton.ErrInvalidArgument):
 			s.unsettled = false
 			return 0, err
+		case Refused(err):
+			return s.refused(ctx, w, c, err)
 		default:
 			if e := s.settle(ctx); e != nil {
 				// A later leadership has the resource: that settles it, too.
@@ -120,6 +130,24 @@ func (s *Sequence) Do(ctx context.Context, w Write) (int64, error) {
 			return 0, &AbortedError{Err: errors.Join(err, e)}
 		}
 	}
+}
+
+// refused finds out whether the write landed of which a copy was refused.
+func (s *Sequence) refused(ctx context.Context, w Write, c Claim, refusal error) (int64, error) {
+	// After other refusals a copy may still be let in, if the resource is adopted again.
+	stale := errors.Is(refusal, ErrStale)
+	s.unsettled = !stale
+	// The refusal may have ended the leadership, and ctx with it.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTime)
+	defer cancel()
+	landed, err := w.Landed(ctx, c)
+	switch {
+	case err != nil:
+		return 0, &UnknownError{Resource: s.resource, Offered: c, Settled: stale, Err: errors.Join(refusal, unmarked(err))}
+	case landed:
+		return c.seq, nil
+	}
+	return 0, refusal
 }
 
 // settle admits an empty write above everything that was sent. Once that is in,

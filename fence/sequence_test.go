@@ -284,3 +284,88 @@ func TestTokenFrom(t *testing.T) {
 		t.Errorf("got %v, %v, want the one that was handed on", got, err)
 	}
 }
+
+// TestSequenceCopyRefused: a proxy sends the write again, and passes on how the
+// copy was refused. That says nothing about the first, so the sequence looks: with
+// a context that outlives the leadership, which the refusal has ended.
+func TestSequenceCopyRefused(t *testing.T) {
+	later := baton.Token{Group: "payments", Term: 8, InstanceID: "b"}
+	stale := func(ctx context.Context, m *fence.Memory, c fence.Claim) error {
+		if _, err := m.Adopt(ctx, "log", later); err != nil {
+			return err
+		}
+		return m.Write(ctx, "log", c, noEffect)
+	}
+	notAdopted := func(ctx context.Context, _ *fence.Memory, c fence.Claim) error {
+		return new(fence.Memory).Write(ctx, "log", c, noEffect) // it was restarted, and has forgotten
+	}
+	wrongGroup := func(ctx context.Context, _ *fence.Memory, c fence.Claim) error {
+		m := new(fence.Memory)
+		if _, err := m.Adopt(ctx, "log", baton.Token{Group: "other", Term: 1, InstanceID: "x"}); err != nil {
+			return err
+		}
+		return m.Write(ctx, "log", c, noEffect)
+	}
+	boom := errors.New("boom")
+	never := func(ctx context.Context) (bool, error) { <-ctx.Done(); return false, ctx.Err() }
+	for _, tt := range []struct {
+		name    string
+		again   func(ctx context.Context, m *fence.Memory, c fence.Claim) error
+		lost    bool // the first copy
+		look    func(ctx context.Context) (bool, error)
+		landed  bool
+		kind    error
+		unknown error // why, if it is
+	}{
+		{"stale, the first landed", stale, false, nil, true, nil, nil},
+		{"stale, the first did not", stale, true, nil, false, fence.ErrStale, nil},
+		{"stale, and nobody knows", stale, false, func(context.Context) (bool, error) { return false, boom }, false, fence.ErrStale, boom},
+		{"stale, and reading takes forever", stale, false, never, false, fence.ErrStale, context.DeadlineExceeded},
+		{"not adopted, the first landed", notAdopted, false, nil, true, nil, nil},
+		{"not adopted, the first did not", notAdopted, true, nil, false, fence.ErrNotAdopted, nil},
+		{"not adopted, and nobody knows", notAdopted, false, func(context.Context) (bool, error) { return false, boom }, false, fence.ErrNotAdopted, boom},
+		{"wrong group, the first landed", wrongGroup, false, nil, true, nil, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				clock := baton.SystemClock()
+				l, tenure := baton.NewLeadership(baton.LeadershipConfig{Token: tok, Clock: clock, Until: clock.Now() + time.Hour})
+				defer tenure.End(baton.ErrResigned)
+				memory, landed := new(fence.Memory), false
+				s := mustSequence(t, memory)
+				n, err := s.Do(l.Context(), fence.Write{
+					Send: func(ctx context.Context, c fence.Claim) error {
+						if !tt.lost {
+							if err := memory.Write(ctx, "log", c, func(context.Context) error { landed = true; return nil }); err != nil {
+								return err
+							}
+						}
+						return tt.again(ctx, memory, c)
+					},
+					Landed: func(ctx context.Context, _ fence.Claim) (bool, error) {
+						if ctx.Err() != nil {
+							t.Errorf("asked to look when it is too late: %v", ctx.Err())
+						}
+						if tt.look != nil {
+							return tt.look(ctx)
+						}
+						return landed, nil
+					},
+				})
+				if tt.landed {
+					if n != 1 || err != nil {
+						t.Errorf("got %d, %v, want number 1", n, err)
+					}
+					return
+				}
+				if n != 0 || !errors.Is(err, tt.kind) || fence.Refused(err) != (tt.unknown == nil) {
+					t.Errorf("got %d, %v, want %v, refused: %v", n, err, tt.kind, tt.unknown == nil)
+				}
+				unknown := new(fence.UnknownError)
+				if tt.unknown != nil && (!errors.As(err, &unknown) || !errors.Is(err, tt.unknown) || unknown.Settled != (tt.kind == fence.ErrStale)) {
+					t.Errorf("got %v, want the outcome unknown because of %v", err, tt.unknown)
+				}
+			})
+		})
+	}
+}

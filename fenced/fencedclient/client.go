@@ -19,6 +19,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"mime"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -114,8 +115,13 @@ func (c *Client) Tick(ctx context.Context, resource string, claim fence.Claim, t
 // own; without, the server chooses, and commits what many ask for at once.
 func (c *Client) Numbers(ctx context.Context, resource string, claim fence.Claim, count int64) (Numbers, error) {
 	var n Numbers
-	err := c.write(ctx, http.MethodPost, resource, "sequence", claim, Count{count}, &n)
-	return n, err
+	if err := c.write(ctx, http.MethodPost, resource, "sequence", claim, Count{count}, &n); err != nil {
+		return Numbers{}, err
+	}
+	if n.First < 1 || n.Last-n.First+1 != count {
+		return Numbers{}, fmt.Errorf("take %d numbers of resource %q: answered with those from %d to %d", count, resource, n.First, n.Last)
+	}
+	return n, nil
 }
 
 // SaveCheckpoint replaces the resource's checkpoint.
@@ -127,6 +133,9 @@ func (c *Client) SaveCheckpoint(ctx context.Context, resource string, claim fenc
 func (c *Client) Checkpoint(ctx context.Context, resource string) (Checkpoint, error) {
 	var p Checkpoint
 	err := c.read(ctx, resource, "checkpoint", &p)
+	if err == nil && p.Term == 0 {
+		err = fmt.Errorf("read the checkpoint of resource %q: answered with one that nobody wrote", resource)
+	}
 	return p, err
 }
 
@@ -136,12 +145,12 @@ func (c *Client) Landed(ctx context.Context, resource string, claim fence.Claim)
 	if !ok {
 		return false, fence.RequireOrdered(claim)
 	}
-	var found Writes
-	if err := c.read(ctx, resource, "writes/"+strconv.FormatInt(seq, 10), &found); err != nil {
+	found, err := c.list(ctx, resource, "writes/"+strconv.FormatInt(seq, 10))
+	if err != nil {
 		return false, err
 	}
 	t := claim.Token()
-	for _, w := range found.Writes {
+	for _, w := range found {
 		if w.Term == t.Term && w.InstanceID == t.InstanceID {
 			return true, nil
 		}
@@ -152,8 +161,15 @@ func (c *Client) Landed(ctx context.Context, resource string, claim fence.Claim)
 // Writes lists accepted writes in their order, from the one after this id on. It
 // may return fewer than there are, and none only at the end.
 func (c *Client) Writes(ctx context.Context, resource string, after int64) ([]AcceptedWrite, error) {
+	return c.list(ctx, resource, "writes?after="+strconv.FormatInt(after, 10))
+}
+
+func (c *Client) list(ctx context.Context, resource, what string) ([]AcceptedWrite, error) {
 	var found Writes
-	err := c.read(ctx, resource, "writes?after="+strconv.FormatInt(after, 10), &found)
+	err := c.read(ctx, resource, what, &found)
+	if err == nil && found.Writes == nil { // absent is not empty
+		err = fmt.Errorf("list writes to resource %q: answered without a list", resource)
+	}
 	return found.Writes, err
 }
 
@@ -189,7 +205,7 @@ func (c *Client) write(ctx context.Context, method, resource, what string, claim
 	}
 	err := c.do(httpfence.WithClaim(ctx, claim), method, path(resource, what), body, answer)
 	var unexpected *statusError
-	if errors.As(err, &unexpected) && unexpected.status < http.StatusInternalServerError {
+	if errors.As(err, &unexpected) && unexpected.refuses() {
 		return &fence.AbortedError{Err: err} // to try again would not help
 	}
 	return err
@@ -246,7 +262,7 @@ func (c *Client) exchange(ctx context.Context, method, path string, body, answer
 	case resp.StatusCode != http.StatusOK:
 		return failure(method+" "+path, resp, text)
 	case answer == nil:
-		answer = new(struct{}) // but it has to be an answer of the server's kind
+		answer = new(nothing)
 	}
 	if err := json.Unmarshal(text, answer); err != nil {
 		return fmt.Errorf("read the answer: %w", err)
@@ -254,29 +270,56 @@ func (c *Client) exchange(ctx context.Context, method, path string, body, answer
 	return nil
 }
 
-// statusError is an answer that is neither 200 nor a refusal.
+// nothing is the answer to a write that has no other: an empty object, as no page or
+// gateway that is merely well would say it.
+type nothing struct{}
+
+func (*nothing) UnmarshalJSON(text []byte) error {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(text, &fields); err != nil || fields == nil || len(fields) > 0 {
+		return fmt.Errorf("%.200s is not what the server says", text)
+	}
+	return nil
+}
+
+// statusError is an answer that is neither 200 nor a refusal of the ledger's.
 type statusError struct {
 	status int
 	text   string
+	kind   error // if it is the server's own word
 }
 
 func (e *statusError) Error() string {
 	return fmt.Sprintf("answered %d %s: %s", e.status, http.StatusText(e.status), e.text)
 }
 
-// Is keeps the kind that the status stands for.
-func (e *statusError) Is(target error) bool {
-	switch e.status {
-	case http.StatusNotFound:
-		return target == baton.ErrNotFound
-	case http.StatusRequestEntityTooLarge:
-		return target == baton.ErrTooLarge
+// Is matches the kind.
+func (e *statusError) Is(target error) bool { return e.kind != nil && target == e.kind }
+
+// refuses: the server has said no. Whatever else answers, such as a gateway, may
+// have passed the request on before.
+func (e *statusError) refuses() bool { return e.kind != nil }
+
+// ownKind is the kind of an error that the server writes beside those of the
+// ledger, nil if the answer is not in its words.
+func ownKind(resp *http.Response, text []byte) error {
+	var body struct {
+		Error string `json:"error"`
 	}
-	return false
+	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if err != nil || media != "application/json" || json.Unmarshal(text, &body) != nil {
+		return nil
+	}
+	for _, own := range []error{baton.ErrNotFound, baton.ErrTooLarge} {
+		if kind, _ := baton.KindOf(own); kind.Code == body.Error && kind.HTTP == resp.StatusCode {
+			return own
+		}
+	}
+	return nil
 }
 
 func failure(op string, resp *http.Response, text []byte) error {
-	err := &statusError{resp.StatusCode, fmt.Sprintf("%.500s", bytes.TrimSpace(text))}
+	err := &statusError{resp.StatusCode, fmt.Sprintf("%.500s", bytes.TrimSpace(text)), ownKind(resp, text)}
 	if resp.StatusCode == http.StatusServiceUnavailable {
 		after, _ := strconv.Atoi(resp.Header.Get("Retry-After"))
 		return &baton.UnavailableError{Op: op, RetryAfter: time.Duration(after) * time.Second, Err: err}

@@ -83,7 +83,7 @@ func (c *Client) Campaign(ctx context.Context, group string, req api.CampaignReq
 		method: http.MethodPost, path: groupPath(group, "/campaign"), body: req, has: []string{"is_leader", "leader"},
 		lease: api.Duration(req.LeaseTTL), wait: api.Duration(req.Wait),
 	}
-	out, _, err := do(ctx, c, k, func(out api.CampaignResponse) error {
+	out, unsure, err := do(ctx, c, k, func(out api.CampaignResponse) error {
 		switch {
 		case out.IsLeader:
 			return checkLeader(out.Leader, req.NodeID, req.InstanceID, 0)
@@ -92,7 +92,8 @@ func (c *Client) Campaign(ctx context.Context, group string, req api.CampaignReq
 		}
 		return nil
 	})
-	return out, err
+	// Waiting in line takes nothing that an earlier attempt could have got.
+	return out, settle(k.op, unsure && req.Wait == 0, err, nil)
 }
 
 // Renew extends a leadership.
@@ -148,18 +149,16 @@ func checkOK(out api.OKResponse) error {
 }
 
 // settle reads an answer that came after an attempt of unknown outcome. done
-// says that what was asked for is so.
+// says that what was asked for is so; any other refuses the last attempt, and no more.
 func settle(op string, unsure bool, err, done error) error {
 	switch {
-	case !unsure || err == nil:
+	case !unsure || !baton.IsAnswer(err):
 		return err
 	case done != nil && errors.Is(err, done):
 		return nil
-	case errors.Is(err, baton.ErrConflict):
-		// As text: this is no answer about the request as the caller knows it.
-		return &baton.UnavailableError{Op: op, Err: fmt.Errorf("an earlier attempt may have taken effect; the last was answered: %v", err)}
 	}
-	return err
+	// As text: this is no answer about the request as the caller knows it.
+	return &baton.UnavailableError{Op: op, Err: fmt.Errorf("an earlier attempt may have taken effect; the last was answered: %v", err)}
 }
 
 // Leader reads who leads.
@@ -188,7 +187,8 @@ func read[T any](ctx context.Context, c *Client, op, group, rest string, has ...
 }
 
 // StepDown ends a leadership from outside. One that names no term is not
-// repeated after an attempt of unknown outcome.
+// repeated after an attempt of unknown outcome; but a proxy may repeat it, and
+// then it ends the successor, too. One that names its term is safe.
 func (c *Client) StepDown(ctx context.Context, group string, req api.StepDownRequest) (api.StepDownResponse, error) {
 	if err := baton.ValidateID("group_id", group); err != nil {
 		return api.StepDownResponse{}, err

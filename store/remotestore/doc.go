@@ -23,8 +23,12 @@
 //
 //   - Release, End and DeleteGroup take "not leader" and "not found" for
 //     success: what was asked for is so;
-//   - PutGroup, and any other conflict, is reported as ErrUnavailable: it
-//     cannot be told whose change is there;
+//   - any other refusal, but of a renewal or a wait in line, is reported as
+//     ErrUnavailable: it is about the last attempt, and of a conflict it cannot be
+//     told whose change is there;
 //   - a step-down that names no term is not repeated at all: it would end
 //     whoever leads by then.
+//
+// Only what a Baton server says in its own words is an answer. What a gateway
+// says in its place, whatever the status, leaves the outcome unknown.
 package remotestore

@@ -3,6 +3,7 @@ package remotestore_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -109,6 +110,56 @@ func TestLostAnswers(t *testing.T) {
 	})
 	if err := store.DeleteGroup(ctx, "p"); !errors.Is(err, baton.ErrNotFound) {
 		t.Errorf("delete again, nothing lost: %v: want ErrNotFound", err)
+	}
+}
+
+// An attempt may have taken effect, and the next is refused for a reason of its own. That is no
+// answer to the request.
+func TestRefusedAfterLostAnswer(t *testing.T) {
+	t.Parallel()
+	for _, refusal := range []error{baton.ErrRateLimited, baton.ErrUnauthenticated, baton.ErrNotAllowed, baton.ErrConflict, baton.ErrInvalidTTL} {
+		status, body := api.ErrorOf(refusal, time.Now())
+		refuse := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(status)
+			_, _ = w.Write(encode(body))
+		})
+		inner := newHandler(t, newMemory(t))
+		var refusing, again atomic.Bool
+		l := &lossy{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if refusing.Load() && r.Method != http.MethodGet && again.Swap(true) {
+				refuse(w, r)
+				return
+			}
+			inner.ServeHTTP(w, r)
+		})}
+		store := open(t, remotestore.Config{Servers: []string{serve(t, l).URL}})
+		ctx := within(t)
+		lease, err := store.Acquire(ctx, "g", candidate("a"), time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		refusing.Store(true)
+		for _, ask := range []struct {
+			what string
+			of   func() error
+		}{
+			{"end", func() error {
+				return store.End(ctx, "g", lease.Term, baton.Ending{Reason: baton.SteppedDown, Note: "test"})
+			}},
+			{"release", func() error { return store.Release(ctx, lease.ID()) }},
+			{"acquire", func() error { _, err := store.Acquire(ctx, "g", candidate("b"), time.Minute); return err }},
+			{"put group", func() error { _, err := store.PutGroup(ctx, baton.Group{ID: "p"}); return err }},
+			{"delete group", func() error { return store.DeleteGroup(ctx, "p") }},
+		} {
+			again.Store(false)
+			l.lose.Store(1)
+			wantUnavailable(t, fmt.Sprintf("%s, its answer lost and then refused: %v", ask.what, refusal), ask.of())
+			again.Store(true)
+			if err := ask.of(); !errors.Is(err, refusal) {
+				t.Errorf("%s, nothing lost: got %v, want it refused as %v", ask.what, err, refusal)
+			}
+		}
 	}
 }
 

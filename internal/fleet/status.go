@@ -191,11 +191,17 @@ func nextFrom(ctx context.Context, hc *http.Client, address string) (Number, err
 		if err := json.NewDecoder(body).Decode(&n); err != nil {
 			return n, fmt.Errorf("read a number of %s: %w", address, err)
 		}
+		if n.Token == 0 {
+			return n, fmt.Errorf("ask %s for a number: answered with none", address)
+		}
 		return n, nil
 	case http.StatusConflict, http.StatusServiceUnavailable:
 		refusal := &Refusal{}
 		if err := json.NewDecoder(body).Decode(refusal); err != nil {
 			return n, fmt.Errorf("read why %s gave no number: %w", address, err)
+		}
+		if refusal.Code == "" { // whoever says so is no node
+			return n, fmt.Errorf("ask %s for a number: answered %s", address, resp.Status)
 		}
 		return n, refusal
 	}

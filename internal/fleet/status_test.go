@@ -56,6 +56,17 @@ func TestNextGoesWhereTheLeaderIs(t *testing.T) {
 	}
 }
 
+// A gateway that answers in a node's place says nothing about numbers.
+func TestNextAtGateway(t *testing.T) {
+	for _, status := range []int{http.StatusOK, http.StatusConflict, http.StatusServiceUnavailable} {
+		gateway := server(t, status, map[string]string{"message": "maintenance"})
+		var refusal *Refusal
+		if n, err := Next(t.Context(), http.DefaultClient, gateway); err == nil || errors.As(err, &refusal) {
+			t.Errorf("%d: got %+v, %v, want an error that is no refusal", status, n, err)
+		}
+	}
+}
+
 // Two nodes that name each other do not keep anybody for ever.
 func TestNextDoesNotGoRoundInCircles(t *testing.T) {
 	var asked int

@@ -120,7 +120,8 @@ type IsLeaderResponse struct {
 
 // StepDownRequest is the body of POST /v1/groups/{group}/step-down.
 type StepDownRequest struct {
-	// Term is which leadership to end; 0, the one that leads when the request arrives.
+	// Term is which leadership to end; 0, the one that leads when the request arrives. With 0 a
+	// copy of the request, such as a proxy may send, ends the successor, too.
 	Term uint64 `json:"term,omitempty"`
 	// Reason is why, in the operator's words, for the history and the audit log.
 	Reason string `json:"reason"`

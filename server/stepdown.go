@@ -8,7 +8,8 @@ import (
 )
 
 // StepDown ends the leadership of this term from outside; with term 0, the one
-// that leads on arrival. It returns the leadership that was ended, or asked to end.
+// that leads on arrival, so that a request that arrives twice ends two. It returns the
+// leadership that was ended, or asked to end.
 func (s *Service) StepDown(ctx context.Context, group string, term baton.Term, e baton.Ending) (lease baton.Lease, err error) {
 	defer func() {
 		s.audit(ctx, "step_down", group, err, "term", lease.Term, "node", lease.NodeID, "note", e.Note, "immediate", e.Immediate, "successor", e.Successor)

@@ -104,3 +104,21 @@ func TestStepDownGentlyAndAtOnce(t *testing.T) {
 		t.Errorf("audit: %v", found)
 	}
 }
+
+// A step-down that arrives twice ends two leaderships, unless it names its term.
+func TestStepDownArrivesTwice(t *testing.T) {
+	for _, named := range []bool{false, true} {
+		r := newRig(t)
+		request := `{"reason":"it hangs","immediate":true}`
+		if term := r.lead("g", "a", "i", time.Minute); named {
+			request = fmt.Sprintf(`{"reason":"it hangs","immediate":true,"term":%d}`, term)
+		}
+		r.do("POST", "/v1/groups/g/step-down", request).want(200).has("node_id", "a")
+		r.lead("g", "b", "j", time.Minute)
+		if named {
+			r.do("POST", "/v1/groups/g/step-down", request).want(409).has("error", "NOT_LEADER", "current_leader.node_id", "b")
+		} else {
+			r.do("POST", "/v1/groups/g/step-down", request).want(200).has("node_id", "b")
+		}
+	}
+}

@@ -107,9 +107,10 @@ func (e *env) load(requests, deaths int) *load {
 	}
 }
 
-// run sends the load through the clients, two nodes on each, and returns when all are done. No node outlasts the limit.
+// run sends the load through the clients, two nodes on each, and returns when all are done. After the limit no
+// node sends anything; what is under way then is answered.
 func (l *load) run(ctx context.Context, clients []baton.Store) {
-	ctx, cancel := context.WithTimeout(ctx, l.limit)
+	sending, cancel := context.WithTimeout(ctx, l.limit)
 	defer cancel()
 	var mu sync.Mutex
 	mayDie := func() bool {
@@ -122,7 +123,7 @@ func (l *load) run(ctx context.Context, clients []baton.Store) {
 	for i := range 2 * len(clients) {
 		n := node{
 			load: l, store: clients[i%len(clients)], id: fmt.Sprintf("node-%d", i),
-			rng: rand.New(rand.NewPCG(uint64(i), 7)), mayDie: mayDie,
+			rng: rand.New(rand.NewPCG(uint64(i), 7)), mayDie: mayDie, sending: sending,
 		}
 		wg.Go(func() { n.run(ctx) })
 	}
@@ -136,16 +137,18 @@ type node struct {
 	rng    *rand.Rand
 	mayDie func() bool
 	sent   int
+
+	sending context.Context // ends when nothing more is to be sent
 }
 
-func (n *node) more(ctx context.Context) bool {
+func (n *node) more() bool {
 	n.sent++
-	return n.sent <= n.requests && ctx.Err() == nil
+	return n.sent <= n.requests && n.sending.Err() == nil
 }
 
 func (n *node) run(ctx context.Context) {
 	c := candidate(n.id)
-	for n.more(ctx) {
+	for n.more() {
 		l, err := n.store.Acquire(ctx, n.group, c, n.short)
 		switch {
 		case err == nil:
@@ -156,7 +159,7 @@ func (n *node) run(ctx context.Context) {
 		case n.rng.IntN(4) == 0:
 			_, _ = n.store.Get(ctx, n.group)
 		default:
-			n.pause(ctx, n.short/25)
+			n.pause(n.short / 25)
 		}
 	}
 }
@@ -164,8 +167,8 @@ func (n *node) run(ctx context.Context) {
 // lead renews for a while, and then releases, or dies, or sends a release that it has sent before.
 func (n *node) lead(ctx context.Context, l baton.Lease) {
 	for range n.rng.IntN(4) {
-		n.pause(ctx, n.short/50)
-		if !n.more(ctx) {
+		n.pause(n.short / 50)
+		if !n.more() {
 			return
 		}
 		if _, err := n.store.Renew(ctx, l.ID(), n.short); errors.Is(err, baton.ErrNotLeader) {
@@ -174,16 +177,16 @@ func (n *node) lead(ctx context.Context, l baton.Lease) {
 	}
 	n.endEarly(ctx, l)
 	if n.rng.IntN(6) == 0 && n.mayDie() {
-		n.pause(ctx, n.short*3/2)
+		n.pause(n.short * 3 / 2)
 		_, _ = n.store.Renew(ctx, l.ID(), n.short)
 	}
-	for n.more(ctx) {
+	for n.more() {
 		if err := n.store.Release(ctx, l.ID()); err == nil || baton.IsAnswer(err) {
 			break
 		}
-		n.pause(ctx, n.short/50)
+		n.pause(n.short / 50)
 	}
-	if n.rng.IntN(3) == 0 && n.more(ctx) {
+	if n.rng.IntN(3) == 0 && n.more() {
 		_, _ = n.store.Renew(ctx, l.ID(), n.short)
 		_, _ = n.store.Get(ctx, n.group)
 	}
@@ -192,17 +195,17 @@ func (n *node) lead(ctx context.Context, l baton.Lease) {
 // endEarly is an operator who ends some leaderships, gently or at once, where the store can.
 func (n *node) endEarly(ctx context.Context, l baton.Lease) {
 	ender, ok := n.store.(baton.Ender)
-	if !ok || n.rng.IntN(4) != 0 || !n.more(ctx) {
+	if !ok || n.rng.IntN(4) != 0 || !n.more() {
 		return
 	}
 	_ = ender.End(ctx, n.group, l.Term, baton.Ending{Reason: baton.SteppedDown, Immediate: n.rng.IntN(2) == 0})
 }
 
-func (n *node) pause(ctx context.Context, d time.Duration) {
+func (n *node) pause(d time.Duration) {
 	timer := time.NewTimer(time.Duration(n.rng.Int64N(int64(d)) + 1))
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-ctx.Done():
+	case <-n.sending.Done():
 	}
 }

@@ -1,7 +1,9 @@
 package storetest
 
 import (
+	"errors"
 	"strings"
+	"time"
 
 	"baton"
 )
@@ -22,6 +24,22 @@ func (e *env) end(s baton.Ender, term baton.Term, ending baton.Ending) {
 	if err := s.End(e.Context(), e.group, term, ending); err != nil {
 		e.Fatalf("end term %d with %+v: %v", term, ending, err)
 	}
+}
+
+// transfer ends a leadership in favour of a node that waits, as soon as it does.
+func (e *env) transfer(s baton.Ender, term baton.Term, ending baton.Ending) {
+	e.Helper()
+	e.until(e.patience, ending.Successor+" in line", func() bool {
+		err := s.End(e.Context(), e.group, term, ending)
+		var conflict *baton.ConflictError
+		if errors.As(err, &conflict) && conflict.Reason == baton.ConflictNotInLine {
+			return false
+		}
+		if err != nil {
+			e.Fatalf("end term %d with %+v: %v", term, ending, err)
+		}
+		return true
+	})
 }
 
 func (e *env) checkEnding(what string, l baton.Lease, want baton.Ending) {
@@ -83,8 +101,19 @@ func endRunsOut(e *env) {
 	if !ok {
 		return
 	}
-	l := e.grant(e.store, candidate("node-a"), e.short)
-	e.end(ender, l.Term, baton.Ending{Reason: baton.SteppedDown})
+	var l baton.Lease
+	e.undisturbed(func() bool {
+		sent := time.Now()
+		l = e.grant(e.store, candidate("node-a"), e.short)
+		err := ender.End(e.Context(), e.group, l.Term, baton.Ending{Reason: baton.SteppedDown})
+		if time.Since(sent) >= l.Remaining {
+			return false
+		}
+		if err != nil {
+			e.Fatalf("end term %d: %v", l.Term, err)
+		}
+		return true
+	})
 	e.until(e.lapse(l.TTL), "the end of a lease that is being ended and renewed all the time", func() bool {
 		_, err := e.store.Renew(e.Context(), l.ID(), e.short)
 		if err != nil {
@@ -149,7 +178,7 @@ func endTransfer(e *env) {
 		e.await(line, b)
 	}
 	ending := baton.Ending{Reason: baton.Transferred, Successor: b.NodeID, Note: "to the bigger machine"}
-	e.end(ender, l.Term, ending)
+	e.transfer(ender, l.Term, ending)
 	e.checkEnding("the renewed lease", e.renew(e.store, l.ID(), e.long), ending)
 	e.release(e.store, l.ID())
 	next, _ := e.takeOver(e.store, b, e.long, e.patience)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"baton"
@@ -20,20 +21,28 @@ var lineCases = []Case{
 	rule("Line/SuccessorGoesFirst", lineSuccessor),
 }
 
-// turnKept is for how long a store keeps a turn, about; a check whose candidate dawdled for half of it says nothing.
-const turnKept = time.Second
+const (
+	// turnKept is for how long a store keeps a turn, about; a check whose candidate dawdled for half of it says nothing.
+	turnKept = time.Second
+	// placeKept is for how long a store keeps a place at the least. The request for it has more time than this to arrive.
+	placeKept = 4 * time.Second
+)
 
 // poll takes or keeps a place in line and goes away again. Where a mere look at the group takes
 // long, it stays longer: one that leaves before it has its place has polled in vain, and nobody would notice.
-func (e *env) poll(line baton.Line, c baton.Candidate) {
+// It returns when it asked for the place and when it left it.
+func (e *env) poll(line baton.Line, c baton.Candidate) (came, left time.Time) {
 	e.Helper()
 	asked := e.clock.Now()
 	_, _ = e.store.Get(e.Context(), e.group) // for the time it takes
-	ctx, cancel := e.within(300*time.Millisecond + 20*(e.clock.Now()-asked))
+	ctx, cancel := e.within(300*time.Millisecond + 10*(e.clock.Now()-asked))
 	defer cancel()
+	came = time.Now()
+	left, _ = ctx.Deadline()
 	if err := line.Await(ctx, e.group, c); !errors.Is(err, context.DeadlineExceeded) {
 		e.Fatalf("await of %s while the group is held: got %v, want the context's error", c.NodeID, err)
 	}
+	return came, left
 }
 
 // turns is a set of candidates that wait.
@@ -41,43 +50,51 @@ type turns struct {
 	e      *env
 	called chan baton.Candidate
 	failed chan error
+	away   time.Duration // the longest that one was, between its poll and its wait
+
+	ctx     context.Context
+	cancel  context.CancelFunc
+	waiting sync.WaitGroup
+}
+
+// turns is a set of at most so many. They leave at the end of the check, if not before.
+func (e *env) turns(most int) *turns {
+	t := &turns{e: e, called: make(chan baton.Candidate, most), failed: make(chan error, most)}
+	t.ctx, t.cancel = context.WithCancel(e.Context())
+	e.Cleanup(t.leave)
+	return t
 }
 
 // await lets candidates wait who took their places in this order: each polls first.
 func (e *env) await(line baton.Line, cs ...baton.Candidate) *turns {
 	e.Helper()
+	t := e.turns(len(cs))
 	for _, c := range cs {
-		e.poll(line, c)
+		_, left := e.poll(line, c)
+		t.away = max(t.away, time.Since(left))
+		t.wait(line, c)
 	}
-	t := e.wait(line, cs...)
 	e.pause(turnKept / 10) // so that most likely all of them wait when the group opens
 	return t
 }
 
-// wait lets candidates wait in the background.
-func (e *env) wait(line baton.Line, cs ...baton.Candidate) *turns {
-	t := &turns{e: e, called: make(chan baton.Candidate, len(cs)), failed: make(chan error, len(cs))}
-	ctx, cancel := context.WithCancel(e.Context())
-	group := e.group
-	done := make(chan struct{}, len(cs))
-	for _, c := range cs {
-		go func() {
-			defer func() { done <- struct{}{} }()
-			switch err := line.Await(ctx, group, c); {
-			case err == nil:
-				t.called <- c
-			case ctx.Err() == nil:
-				t.failed <- err
-			}
-		}()
-	}
-	e.Cleanup(func() {
-		cancel()
-		for range cs {
-			<-done
+// wait lets a candidate wait in the background.
+func (t *turns) wait(line baton.Line, c baton.Candidate) {
+	group := t.e.group
+	t.waiting.Go(func() {
+		switch err := line.Await(t.ctx, group, c); {
+		case err == nil:
+			t.called <- c
+		case t.ctx.Err() == nil:
+			t.failed <- err
 		}
 	})
-	return t
+}
+
+// leave lets nobody wait any more.
+func (t *turns) leave() {
+	t.cancel()
+	t.waiting.Wait()
 }
 
 // next waits until somebody is called.
@@ -94,6 +111,23 @@ func (t *turns) next(limit time.Duration) baton.Candidate {
 		t.e.Fatalf("nobody was called within %v of the vacancy", limit)
 	}
 	return baton.Candidate{}
+}
+
+// inTurn acquires for one that was called, and reports whether it did. A turn that has passed, since the
+// group became vacant so long ago or for no reason that is seen here, is for another try.
+func (t *turns) inTurn(c baton.Candidate, vacant time.Time) (baton.Lease, bool) {
+	t.e.Helper()
+	l, err := t.e.store.Acquire(t.e.Context(), t.e.group, c, t.e.long)
+	switch {
+	case time.Since(vacant) > turnKept/2:
+		return l, false
+	case errors.Is(err, baton.ErrHeld):
+		return l, t.e.unlikely("acquire by %s in turn: %v", c.NodeID, err)
+	case err != nil:
+		t.e.Fatalf("acquire by %s in turn: %v", c.NodeID, err)
+	}
+	t.e.checkHolder("the lease of the one whose turn it was", l, c)
+	return l, true
 }
 
 func lineVacant(e *env) {
@@ -119,24 +153,21 @@ func lineFIFO(e *env) {
 		for i := range 4 {
 			cs = append(cs, candidate(fmt.Sprintf("node-%d", i+1)))
 		}
-		start := time.Now()
 		t := e.await(line, cs...)
-		if time.Since(start) > 4*time.Second {
-			return false // places may have lapsed
+		defer t.leave()
+		if t.away > placeKept {
+			return false
 		}
 		for _, want := range cs {
 			vacant := time.Now()
 			e.release(e.store, held.ID())
 			got := t.next(e.patience)
-			l, err := e.store.Acquire(e.Context(), e.group, got, e.long)
-			if time.Since(vacant) > turnKept/2 {
+			l, ok := t.inTurn(got, vacant)
+			if !ok {
 				return false
 			}
 			if got.NodeID != want.NodeID {
-				e.Fatalf("%s was called: want %s, who came first", got.NodeID, want.NodeID)
-			}
-			if err != nil {
-				e.Fatalf("acquire in turn: %v", err)
+				return e.unlikely("%s was called: want %s, who came first", got.NodeID, want.NodeID)
 			}
 			held = l
 		}
@@ -157,19 +188,15 @@ func lineOneTurn(e *env) {
 			cs = append(cs, candidate(fmt.Sprintf("node-%d", i+1)))
 		}
 		t := e.await(line, cs...)
+		defer t.leave()
 		vacant := time.Now()
 		e.release(e.store, held.ID())
-		first := t.next(e.patience)
-		_, err := e.store.Acquire(e.Context(), e.group, first, e.long)
-		if time.Since(vacant) > turnKept/2 {
+		if _, ok := t.inTurn(t.next(e.patience), vacant); !ok {
 			return false
-		}
-		if err != nil {
-			e.Fatalf("acquire in turn: %v", err)
 		}
 		e.pause(turnKept / 2)
 		if others := len(t.called); others > 0 {
-			e.Errorf("%d others were called for a vacancy that the first had taken", others)
+			return e.unlikely("%d others were called for a vacancy that the first had taken", others)
 		}
 		return true
 	})
@@ -183,17 +210,23 @@ func linePolls(e *env) {
 	e.undisturbed(func() bool {
 		held := e.grant(e.store, candidate("node-0"), e.long)
 		polling, waiting := candidate("node-polling"), candidate("node-waiting")
-		start := time.Now()
-		e.poll(line, polling)
+		_, left := e.poll(line, polling)
 		second := e.await(line, waiting)
+		defer second.leave()
+		var away time.Duration // the longest that it was, between two polls
 		for range 2 {
 			e.pause(2 * time.Second)
-			e.poll(line, polling)
+			came, again := e.poll(line, polling)
+			away, left = max(away, came.Sub(left)), again
 		}
 		e.pause(2 * time.Second)
-		first := e.await(line, polling)
-		if time.Since(start) > 9*time.Second {
-			return false // some pause was longer than a place is kept
+		first := e.turns(1)
+		defer first.leave()
+		away = max(away, time.Since(left))
+		first.wait(line, polling)
+		e.pause(turnKept / 10)
+		if max(away, second.away) > placeKept {
+			return false
 		}
 		vacant := time.Now()
 		e.release(e.store, held.ID())
@@ -212,7 +245,7 @@ func linePolls(e *env) {
 			return false
 		}
 		if called != polling.NodeID {
-			e.Errorf("%s was called: want %s, who kept the first place by polling", called, polling.NodeID)
+			return e.unlikely("%s was called: want %s, who kept the first place by polling", called, polling.NodeID)
 		}
 		return true
 	})
@@ -240,7 +273,8 @@ func lineExpiry(e *env) {
 		return
 	}
 	l := e.grant(e.store, candidate("node-0"), e.short)
-	t := e.wait(line, candidate("node-1"))
+	t := e.turns(1)
+	t.wait(line, candidate("node-1"))
 	c := t.next(e.lapse(l.TTL))
 	next, _ := e.takeOver(e.store, c, e.long, e.lapse(l.TTL))
 	if next.Term <= l.Term {
@@ -258,6 +292,7 @@ func lineOutOfTurn(e *env) {
 	e.undisturbed(func() bool {
 		held := e.grant(e.store, candidate("node-0"), e.long)
 		t := e.await(line, candidate("node-1"))
+		defer t.leave()
 		vacant := time.Now()
 		e.release(e.store, held.ID())
 		first := t.next(e.patience)
@@ -278,15 +313,8 @@ func lineOutOfTurn(e *env) {
 		if out.Lease.Held() || out.Lease.Term != held.Term || out.RetryAfter <= 0 {
 			e.Errorf("out of turn is answered with %+v and retry after %v: want the vacant state, and a wait", out.Lease, out.RetryAfter)
 		}
-		l, err = e.store.Acquire(e.Context(), e.group, first, e.long)
-		if time.Since(vacant) > turnKept/2 {
-			return false
-		}
-		if err != nil {
-			e.Fatalf("acquire in turn: %v", err)
-		}
-		e.checkHolder("the lease of the one whose turn it was", l, first)
-		return true
+		_, ok := t.inTurn(first, vacant)
+		return ok
 	})
 }
 
@@ -299,22 +327,16 @@ func lineSuccessor(e *env) {
 	e.undisturbed(func() bool {
 		held := e.grant(e.store, candidate("node-0"), e.long)
 		t := e.await(line, candidate("node-1"), candidate("node-2"), candidate("node-3"))
-		err := ender.End(e.Context(), e.group, held.Term, baton.Ending{Reason: baton.Transferred, Successor: "node-2"})
-		if err != nil {
-			e.Fatalf("transfer to a node in line: %v", err)
-		}
+		defer t.leave()
+		e.transfer(ender, held.Term, baton.Ending{Reason: baton.Transferred, Successor: "node-2"})
 		vacant := time.Now()
 		e.release(e.store, held.ID())
 		first := t.next(e.patience)
-		_, err = e.store.Acquire(e.Context(), e.group, first, e.long)
-		if time.Since(vacant) > turnKept/2 {
+		if _, ok := t.inTurn(first, vacant); !ok {
 			return false
 		}
 		if first.NodeID != "node-2" {
-			e.Errorf("%s was called: want the named successor, node-2", first.NodeID)
-		}
-		if err != nil {
-			e.Fatalf("acquire by %s in turn: %v", first.NodeID, err)
+			return e.unlikely("%s was called: want the named successor, node-2", first.NodeID)
 		}
 		return true
 	})

@@ -25,11 +25,11 @@ func renewExtends(e *env) {
 		e.until(e.lapse(ttl), "a third of the lease to be used up", func() bool {
 			return e.get(e.store).Remaining <= l.TTL*2/3
 		})
+		sent := time.Now()
 		before := e.get(e.store)
 		if !before.HeldBy(a) || before.Remaining < l.TTL/4 {
 			return false
 		}
-		sent := time.Now()
 		r, err := e.store.Renew(e.Context(), l.ID(), ttl)
 		if time.Since(sent) > l.TTL/5 {
 			return false

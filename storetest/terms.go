@@ -79,10 +79,10 @@ func termsThroughRestart(e *env) {
 	var unused baton.LeaseID
 	for range 2 {
 		s := e.open()
-		l := e.grant(s, candidate("node-a"), e.short)
+		l := e.grant(s, candidate("node-a"), e.long)
 		terms.next(e, "a restart", l.Term)
 		if unused != (baton.LeaseID{}) {
-			_, err := s.Renew(e.Context(), unused, e.short)
+			_, err := s.Renew(e.Context(), unused, e.long)
 			e.wantNotLeader("renewal of a leadership from before the restart", err, &l)
 		}
 		unused = l.ID()

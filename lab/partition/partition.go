@@ -59,13 +59,17 @@ func Lingering(s lab.Setting) lab.Arm {
 	ttl := s.TTL(s.Profile.TTL)
 	return lab.Arm{
 		Name: lingeringName, Says: "The leader is cut off, and its work goes on although its leadership has ended: two nodes think that they lead, and the resource decides.",
-		TTL: ttl, Linger: s.Lapse(ttl) + time.Second, Takes: time.Duration(s.Profile.Repeats)*(3*s.Lapse(ttl)) + 3*time.Second,
+		TTL: ttl, Linger: s.Lapse(ttl) + slowest, Takes: time.Duration(s.Profile.Repeats)*(3*s.Lapse(ttl)) + 3*time.Second,
 		Script: func(ctx context.Context, f *lab.Stage) error {
 			return repeat(ctx, f, s.Profile.Repeats, func() error { return cut(ctx, f, 2*s.Lapse(ttl)) })
 		},
 		Checks: append(lab.Fenced(), lab.TwoByBelief, lab.StaleSent(1), lab.FailedOver, lab.OnlyKilled),
 	}
 }
+
+// slowest is by how much later than its backend lets it a successor may begin: on a
+// machine that stands still for seconds, it is still met by the leader before it.
+const slowest = 5 * time.Second
 
 // late is how late answers are: so that it matters, and renewals still come
 // through in time. A renewal may take several answers.

@@ -32,7 +32,7 @@ import (
 const (
 	// patience is far beyond what anything here takes.
 	patience = testprocess.Patience
-	ttl      = 2 * time.Second
+	ttl      = 3 * time.Second
 )
 
 func TestMain(m *testing.M) {
@@ -141,23 +141,14 @@ func (f *testFleet) statuses() map[string]fleet.Status {
 	return f.file.Statuses(ctx, http.DefaultClient)
 }
 
-// settled waits until all nodes answer, one acts, and the others follow it.
+// settled waits until all nodes that run answer, one acts, and the others follow it.
 func (f *testFleet) settled() fleet.Status {
 	f.t.Helper()
 	var leader fleet.Status
 	eventually(f.t, "one node acts and the others follow it", func() bool {
-		statuses := f.statuses()
-		claims := fleet.Claims(statuses)
-		if len(statuses) != len(f.file.Nodes) || len(claims) != 1 || !claims[0].Acting {
-			return false
-		}
-		leader = claims[0]
-		for _, s := range statuses {
-			if s.Leader == nil || s.Leader.NodeID != leader.NodeID {
-				return false
-			}
-		}
-		return true
+		var ok bool
+		leader, ok = f.file.Settled(f.statuses())
+		return ok
 	})
 	return leader
 }

@@ -40,7 +40,7 @@ func TestPage(t *testing.T) {
 	if len(blocks) < 8 || strings.Contains(script, "go install") {
 		t.Fatalf("%s has other commands than this test knows", page)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
 	defer cancel()
 	shell := exec.CommandContext(ctx, "bash", "-e", "-o", "pipefail", "-c", script)
 	shell.Dir = t.TempDir()

@@ -13,7 +13,7 @@ import (
 	"baton/internal/fleet/proxy"
 )
 
-// errUnsettled: nobody was seen to lead in the time given.
+// errUnsettled: the fleet has not come to rest in the time given.
 var errUnsettled = errors.New("the fleet has not settled in time")
 
 // action is something that is done to a leader.
@@ -57,6 +57,9 @@ func stopLeader() action {
 	}}
 }
 
+// resignTimeout is how long a node may take to stop its work and give its lease back.
+const resignTimeout = 10 * time.Second
+
 // resignLeader asks the leader to hand over and goes on as a follower.
 func resignLeader(to string) action {
 	says := "asked to hand over"
@@ -64,7 +67,7 @@ func resignLeader(to string) action {
 		says += " to " + to
 	}
 	return action{name: "resign-leader", says: says, begin: func(ctx context.Context, t target) (func() error, error) {
-		ctx, cancel := context.WithTimeout(ctx, askTimeout)
+		ctx, cancel := context.WithTimeout(ctx, resignTimeout)
 		defer cancel()
 		return nil, fleet.Resign(ctx, t.http, t.node.HTTP, to)
 	}}

@@ -26,7 +26,7 @@ const (
 	exitUsage
 	// exitNoLeader: nobody led, so nothing was done.
 	exitNoLeader
-	// exitUnsettled: it was done, and nobody was seen to lead after.
+	// exitUnsettled: it was done, and the fleet has not come to rest after.
 	exitUnsettled
 	// exitInterrupted: a signal came; whatever can be undone was undone.
 	exitInterrupted = 130
@@ -41,13 +41,13 @@ usage: chaos kill-leader [flags]                        kill -9
        chaos partition-leader --secs=S [flags]          cuts it off from its backend, and heals that
        chaos slow-leader --delay-ms=N --secs=S [flags]  delays what it and its backend say
        chaos proxy [flags]                              runs the proxy that the last two need
-       chaos status [flags]                             harms nobody: who leads?
+       chaos status [--settled] [flags]                 harms nobody: who leads? Waits until the fleet has settled
 
 It touches only processes that the fleet file names, after checking that they are
 its nodes. Ctrl-C undoes what can be undone.
 
 Exit status: 0 done, and somebody leads; 1 failed; 2 bad usage; 3 nobody led, nothing
-done; 4 done, and nobody was seen to lead in time; 130 interrupted.
+done; 4 done, and the fleet has not settled in time; 130 interrupted.
 
 flags:
 `
@@ -62,6 +62,7 @@ type options struct {
 	delayMS   int64
 	direction string
 	to        string
+	settled   bool
 }
 
 func (o options) seconds() time.Duration { return time.Duration(o.secs * float64(time.Second)) }
@@ -114,6 +115,10 @@ func resignFlags(o *options, flags *flag.FlagSet) {
 	flags.StringVar(&o.to, "to", "", "resign-leader: the `node` that goes first, where the backend can")
 }
 
+func statusFlags(o *options, flags *flag.FlagSet) {
+	flags.BoolVar(&o.settled, "settled", false, "status: wait until one node leads and acts, and all that run answer and follow it")
+}
+
 func faultFlags(o *options, flags *flag.FlagSet) {
 	flags.Float64Var(&o.secs, "secs", 0, "partition-leader, slow-leader: how long, in `seconds`")
 	flags.StringVar(&o.direction, "direction", string(proxy.Both), "partition-leader, slow-leader: which `way`: both, to-backend or from-backend")
@@ -129,7 +134,7 @@ func newFlags(o *options) *flag.FlagSet {
 	flags.SetOutput(io.Discard)
 	flags.StringVar(&o.fleet, "fleet", "fleet.json", "the fleet `file`")
 	flags.StringVar(&o.output, "o", "text", "how to report: `text|json`")
-	flags.DurationVar(&o.wait, "wait", 30*time.Second, "how long to wait for the fleet to settle afterwards")
+	flags.DurationVar(&o.wait, "wait", 30*time.Second, "how long to wait for the fleet to settle")
 	return flags
 }
 
@@ -155,6 +160,7 @@ func help(w io.Writer) {
 	var o options
 	flags := newFlags(&o)
 	resignFlags(&o, flags)
+	statusFlags(&o, flags)
 	pauseFlags(&o, flags)
 	slowFlags(&o, flags)
 	flags.SetOutput(w)
@@ -188,13 +194,18 @@ func exitStatus(ctx context.Context, err error) int {
 func run(ctx context.Context, name string, args []string, stdout io.Writer) error {
 	var o options
 	flags := newFlags(&o)
-	if name == "proxy" || name == "status" {
+	switch name {
+	case "status":
+		statusFlags(&o, flags)
 		f, err := prepare(flags, &o, args)
 		if err != nil {
 			return err
 		}
-		if name == "status" {
-			return showStatus(ctx, f, o, stdout)
+		return showStatus(ctx, f, o, stdout)
+	case "proxy":
+		f, err := prepare(flags, &o, args)
+		if err != nil {
+			return err
 		}
 		return serveProxy(ctx, f, stdout)
 	}

@@ -7,17 +7,25 @@ import (
 	"io"
 	"net/http"
 	"text/tabwriter"
+	"time"
 
 	"baton/internal/fleet"
 )
 
-// showStatus prints what all nodes say of themselves. Nobody leading is an error.
+// showStatus prints what all nodes say of themselves, and waits for the fleet to settle
+// before it does, if it is told to. Nobody leading is an error.
 func showStatus(ctx context.Context, f *fleet.File, o options, stdout io.Writer) error {
 	transport := &http.Transport{}
 	defer transport.CloseIdleConnections()
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	statuses := f.Statuses(ctx, &http.Client{Transport: transport})
+	hc := &http.Client{Transport: transport}
+	var wait time.Duration
+	if o.settled {
+		wait = o.wait
+	}
+	statuses, settled := untilSettled(ctx, f, hc, wait)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
 	if o.output == "json" {
 		enc := json.NewEncoder(stdout)
 		enc.SetIndent("", "  ")
@@ -30,7 +38,29 @@ func showStatus(ctx context.Context, f *fleet.File, o options, stdout io.Writer)
 	if len(fleet.Claims(statuses)) == 0 {
 		return fmt.Errorf("%w: %d of %d answered", errNoLeader, len(statuses), len(f.Nodes))
 	}
+	if o.settled && !settled {
+		return fmt.Errorf("%w: waited %v", errUnsettled, o.wait)
+	}
 	return nil
+}
+
+// untilSettled asks all nodes until the fleet has settled, once at least and for at most wait.
+func untilSettled(ctx context.Context, f *fleet.File, hc *http.Client, wait time.Duration) (statuses map[string]fleet.Status, settled bool) {
+	for late := time.After(wait); ; {
+		asking, cancel := context.WithTimeout(ctx, askTimeout)
+		statuses = f.Statuses(asking, hc)
+		cancel()
+		if _, settled = f.Settled(statuses); settled || wait <= 0 {
+			return statuses, settled
+		}
+		select {
+		case <-time.After(lookEvery):
+		case <-late:
+			return statuses, false
+		case <-ctx.Done():
+			return statuses, false
+		}
+	}
 }
 
 func table(stdout io.Writer, f *fleet.File, statuses map[string]fleet.Status) error {

@@ -1,15 +1,11 @@
 package chaos
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
-	"slices"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -60,31 +56,10 @@ func findProcess(f *fleet.File, n fleet.Node, s fleet.Status) (*process, error) 
 	if s.NodeID != n.ID || s.PID != pid {
 		return nil, fmt.Errorf("process %d is not touched: the fleet file says it is node %s, and the node at %s says it is %s in process %d", pid, n.ID, n.HTTP, s.NodeID, s.PID)
 	}
-	if !startedAs(pid, n.ID) {
+	if !fleet.StartedAs(pid, n.ID) {
 		return nil, fmt.Errorf("process %d is not touched: it was not started as node %s", pid, n.ID)
 	}
 	return &process{p}, nil
-}
-
-// startedAs looks at the command line of a process for -node-id. Where the
-// system does not show command lines there is nothing to object.
-func startedAs(pid int, id string) bool {
-	if _, err := os.Stat("/proc/self/cmdline"); err != nil {
-		return true
-	}
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
-	if err != nil {
-		return false
-	}
-	var args []string
-	for arg := range bytes.SplitSeq(bytes.TrimRight(text, "\x00"), []byte{0}) {
-		args = append(args, strings.Replace(string(arg), "--", "-", 1))
-	}
-	if slices.Contains(args, "-node-id="+id) {
-		return true
-	}
-	i := slices.Index(args, "-node-id")
-	return i >= 0 && i+1 < len(args) && args[i+1] == id
 }
 
 func (p *process) signal(s syscall.Signal) error {

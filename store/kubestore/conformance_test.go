@@ -1,8 +1,8 @@
 package kubestore_test
 
 import (
-	"context"
 	"testing"
+	"time"
 
 	"baton"
 	"baton/internal/testserver"
@@ -17,7 +17,8 @@ func harness(t *testing.T, s *testserver.Server, restart func()) storetest.Harne
 		namespace := freshNamespace(t, c)
 		return storetest.Backing{
 			Open: func() baton.Store {
-				store, err := kubestore.Open(context.Background(), s.URL+"?namespace="+namespace)
+				// The default may be over before a busy machine has answered.
+				store, err := kubestore.New(kubestore.Config{REST: config(t, s.URL, "admin"), Namespace: namespace, Timeout: 20 * time.Second})
 				if err != nil {
 					check.Fatalf("open: %v", err)
 				}

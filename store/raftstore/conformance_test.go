@@ -15,7 +15,7 @@ func harness(size int) storetest.Harness {
 	// machine that is busy with other tests would bring about.
 	patient := func(cfg *Config) {
 		if size > 1 {
-			cfg.ElectionTimeout = time.Second
+			cfg.ElectionTimeout = 2 * time.Second
 		}
 	}
 	return storetest.Harness{Parallel: 8/size + 2, Start: func(t storetest.T) storetest.Backing {

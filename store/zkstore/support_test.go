@@ -22,6 +22,17 @@ func open(t *testing.T, cfg zkstore.Config) *zkstore.Store {
 	return drill.Opened(t, s, err)
 }
 
+// insist opens a store whose timeout is short, on a machine that may take longer.
+func insist(t *testing.T, cfg zkstore.Config) (s *zkstore.Store) {
+	t.Helper()
+	drill.Eventually(t, "a store", func() bool {
+		var err error
+		s, err = zkstore.New(t.Context(), cfg)
+		return err == nil
+	})
+	return drill.Opened(t, s, nil)
+}
+
 // one is a store on a server that all tests share, below a prefix of its own, and more such stores.
 func one(t *testing.T, prefix string) (s *zkstore.Store, another func() *zkstore.Store) {
 	t.Helper()

@@ -3,6 +3,7 @@ package baton_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -91,6 +92,33 @@ func TestResignAgainAfterAnUnknownOutcome(t *testing.T) {
 		}
 		if err := l.Resign(t.Context()); err != nil || get(t, mem).Held() {
 			t.Fatalf("asked again: %v, %+v", err, get(t, mem))
+		}
+	})
+}
+
+// Whoever waits for the answer gets it, also from a store that takes longer than half a TTL to give it.
+func TestResignInsists(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		clock := &jumpClock{}
+		mem := newMem(t, clock)
+		h := &hooks{Store: mem}
+		l := mustCampaign(t, newElector(t, h, "a", clock))
+		var silentFor time.Duration
+		start := time.Now()
+		h.onRelease = func(_ int, call func() error) error {
+			if time.Since(start) < silentFor {
+				return errNoReply
+			}
+			return call()
+		}
+		silentFor = time.Hour
+		err := l.Resign(t.Context())
+		if err == nil || baton.IsAnswer(err) || !strings.Contains(err.Error(), "no answer within 10s") {
+			t.Errorf("of a store that never answers: %v", err)
+		}
+		silentFor = time.Since(start) + testTTL*3/4
+		if err := l.Resign(t.Context()); err != nil {
+			t.Errorf("of a store that answers in the end: %v", err)
 		}
 	})
 }

@@ -222,9 +222,14 @@ func (h *holding) fail(err error) {
 }
 
 // release gives a lease back. It repeats a request whose outcome is unknown,
-// for a while: if all fail, the lease runs out by itself.
-func (e *LeaseElector) release(ctx context.Context, id LeaseID) error {
-	ctx, cancel := withTimeout(ctx, e.cfg.Clock, e.cleanUpTime())
+// for a while: if all fail, the lease runs out by itself. Whoever can call it
+// off waits for the answer, and it insists for longer.
+func (e *LeaseElector) release(asked context.Context, id LeaseID) error {
+	limit := e.cleanUpTime()
+	if asked.Done() != nil {
+		limit = resignTimeout
+	}
+	ctx, cancel := withTimeout(asked, e.cfg.Clock, limit)
 	defer cancel()
 	pause := e.newBackoff()
 	for first := true; ; first = false {
@@ -239,6 +244,9 @@ func (e *LeaseElector) release(ctx context.Context, id LeaseID) error {
 		}
 		if pause.wait(ctx) != nil {
 			e.log.Warn("lease not given back: the group opens when it has run out", "term", id.Term, "err", err)
+			if asked.Err() == nil {
+				return fmt.Errorf("release %v: no answer within %v: %w", id, limit, err)
+			}
 			return fmt.Errorf("release %v: %w", id, err)
 		}
 	}

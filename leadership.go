@@ -167,7 +167,8 @@ func (l *Leadership) Lose(cause error) {
 // returned. Outside, the caller has stopped its work before it calls, and
 // Resign reports whether the lease was given back: *NotLeaderError if it was
 // lost or given back before, an unknown outcome as whatever the store said. It
-// may be called again after that one.
+// may be called again after that one. A lease elector asks a store that does not
+// answer for ten seconds, or until ctx ends; with a ctx that cannot end, for half a TTL at most.
 func (l *Leadership) Resign(ctx context.Context) error {
 	return l.resign(ctx, ErrResigned)
 }

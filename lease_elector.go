@@ -145,8 +145,12 @@ func (e *LeaseElector) isMine(instance string) bool {
 	return slices.Contains(e.mine, instance)
 }
 
-// cleanUpTime is how long giving back a lease may take, when the store does not answer.
-func (e *LeaseElector) cleanUpTime() time.Duration { return min(e.cfg.TTL/2, 5*time.Second) }
+// cleanUpTime is how long giving back a lease may take, when the store does not answer
+// and nobody waits for what it says.
+func (e *LeaseElector) cleanUpTime() time.Duration { return min(e.cfg.TTL/2, resignTimeout/2) }
+
+// resignTimeout is the same for somebody who waits.
+const resignTimeout = 10 * time.Second
 
 // Close resigns what is led and ends what waits. Work that Run called is asked
 // to stop, and waited for as long as its lease is good, so it does not call Close itself.

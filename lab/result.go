@@ -155,7 +155,7 @@ func (r Result) Arm(name string) (ArmResult, bool) {
 func (r Result) file() string { return fmt.Sprintf("%d-%s-%s.json", r.Number, r.Name, r.Backend) }
 
 func (r Result) save(dir string) error {
-	text, err := json.MarshalIndent(r, "", "  ")
+	text, err := json.Marshal(r)
 	if err == nil {
 		err = replaceFile(filepath.Join(dir, r.file()), append(text, '\n'))
 	}

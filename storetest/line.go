@@ -39,7 +39,13 @@ func (e *env) poll(line baton.Line, c baton.Candidate) (came, left time.Time) {
 	defer cancel()
 	came = time.Now()
 	left, _ = ctx.Deadline()
-	if err := line.Await(ctx, e.group, c); !errors.Is(err, context.DeadlineExceeded) {
+	err := line.Await(ctx, e.group, c)
+	if errors.Is(err, baton.ErrUnavailable) && ctx.Err() == nil && e.Context().Err() == nil {
+		e.Logf("await of %s: %v; once more", c.NodeID, err)
+		e.pause(turnKept / 20)
+		return e.poll(line, c)
+	}
+	if !errors.Is(err, context.DeadlineExceeded) {
 		e.Fatalf("await of %s while the group is held: got %v, want the context's error", c.NodeID, err)
 	}
 	return came, left
@@ -78,15 +84,25 @@ func (e *env) await(line baton.Line, cs ...baton.Candidate) *turns {
 	return t
 }
 
-// wait lets a candidate wait in the background.
+// wait lets a candidate wait in the background. Where a wait breaks off, because the servers of the
+// store elect another leader, it goes on, as an elector's does.
 func (t *turns) wait(line baton.Line, c baton.Candidate) {
 	group := t.e.group
 	t.waiting.Go(func() {
-		switch err := line.Await(t.ctx, group, c); {
-		case err == nil:
-			t.called <- c
-		case t.ctx.Err() == nil:
-			t.failed <- err
+		for {
+			err := line.Await(t.ctx, group, c)
+			switch {
+			case err == nil:
+				t.called <- c
+				return
+			case t.ctx.Err() != nil:
+				return
+			case !errors.Is(err, baton.ErrUnavailable):
+				t.failed <- err
+				return
+			}
+			t.e.Logf("await of %s: %v; once more", c.NodeID, err)
+			t.e.pause(turnKept / 20)
 		}
 	})
 }

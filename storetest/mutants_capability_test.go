@@ -108,6 +108,9 @@ var capabilityMutants = []mutant{
 	{"does not wait", can(func(s *unruly, _ *memstore.Store) {
 		s.await = func(context.Context, string, baton.Candidate) error { return nil }
 	}), []string{"Line/FirstComeFirstServed", "Context/EndsAWait", "Context/EndedBefore", "Close/EndsWaits"}},
+	{"breaks every wait off", can(func(s *unruly, _ *memstore.Store) {
+		s.await = func(context.Context, string, baton.Candidate) error { return unavailable("await", errLostReply) }
+	}), []string{"Line/VacantGroupAtOnce", "Line/FirstComeFirstServed", "Line/ExpiryCallsTheNext"}},
 	{"waits at a vacant group", can(func(s *unruly, inner *memstore.Store) {
 		s.await = func(ctx context.Context, group string, c baton.Candidate) error {
 			return opened(ctx, inner, group, func(ev baton.Event) bool { return ev.Term > 0 })

@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -89,6 +90,27 @@ func TestStallsAreNoFaults(t *testing.T) {
 						t.Errorf("%s, with a stall of %v at request %d (after it: %t):\n%s", c.Name, lasts, at, after, said)
 					}
 				}
+			}
+		}
+	}
+}
+
+// A wait that breaks off goes on, and has lost nothing.
+func TestBrokenWaitGoesOn(t *testing.T) {
+	for broken := 1; broken <= 10; broken++ {
+		for _, c := range lineCases {
+			h := onMemory(can(func(s *unruly, inner *memstore.Store) {
+				var waits atomic.Int64
+				s.await = func(ctx context.Context, group string, c baton.Candidate) error {
+					if waits.Add(1) == int64(broken) {
+						return unavailable("await", errLostReply)
+					}
+					return inner.Await(ctx, group, c)
+				}
+			}))
+			failed, said := verdict(t, func(t T) { c.Check(t, h) })
+			if failed && c.Name != "Line/VacantGroupAtOnce" { // which looks at what one wait says
+				t.Errorf("%s, with wait %d broken off:\n%s", c.Name, broken, said)
 			}
 		}
 	}

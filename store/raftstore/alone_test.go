@@ -38,7 +38,7 @@ func TestSnapshotByBytes(t *testing.T) {
 
 // What was changed through a server is never older there than that, whoever leads the cluster.
 func TestRecentGroup(t *testing.T) {
-	c := newCluster(t, 3, nil)
+	c := newCluster(t, 3, patient)
 	for id, s := range c.servers {
 		group := baton.Group{ID: "policy-of-" + id}
 		for i := range 20 {

@@ -3,7 +3,6 @@ package raftstore
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"baton"
 	"baton/storetest"
@@ -11,13 +10,6 @@ import (
 
 // harness gives each check a cluster of its own, whose servers are its handles.
 func harness(size int) storetest.Harness {
-	// The checks are about leases and not about elections among the servers, which a
-	// machine that is busy with other tests would bring about.
-	patient := func(cfg *Config) {
-		if size > 1 {
-			cfg.ElectionTimeout = 2 * time.Second
-		}
-	}
 	return storetest.Harness{Parallel: 8/size + 2, Start: func(t storetest.T) storetest.Backing {
 		c := newCluster(t, size, patient)
 		next := 0

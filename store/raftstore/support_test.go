@@ -53,6 +53,14 @@ type testCluster struct {
 	change  func(*Config)
 }
 
+// patient is for tests that are not about elections among the servers, which a
+// machine that is busy with other tests would bring about.
+func patient(cfg *Config) {
+	if len(cfg.Cluster) > 1 {
+		cfg.ElectionTimeout = 2 * time.Second
+	}
+}
+
 func newCluster(t fataler, size int, change func(*Config)) *testCluster {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "raftstore-*")

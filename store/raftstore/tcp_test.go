@@ -255,7 +255,7 @@ func churn(ctx context.Context, node string, stores map[string]baton.Store, rng 
 // A server whose disk was wiped is not let in under its old name, neither as it
 // was started before nor as one that wants to join, until it was removed and added.
 func TestWipedServerDoesNotVote(t *testing.T) {
-	c := newCluster(t, 3, nil)
+	c := newCluster(t, 3, patient)
 	leader := c.leader(t, "")
 	wiped := "s1"
 	if leader == wiped {

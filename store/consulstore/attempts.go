@@ -23,12 +23,12 @@ type attempt struct {
 }
 
 // close forgets the attempts that can take effect no more, and returns their
-// sessions: the record is another than the one that they were made for, and is
-// locked by another session. That does not change again, since no record comes back:
-// so it does not matter how old st is.
+// sessions: the record is a later one than they were made for, and is locked by
+// another session. That does not change again, since no record comes back. One that is
+// earlier proves nothing: a server that was frozen and replaced tells what was.
 func (a attempts) close(st *state) (idle []string) {
 	for session, made := range a {
-		if st.index != made.index && st.session != session {
+		if st.index > made.index && st.session != session {
 			idle = append(idle, session)
 			delete(a, session)
 		}
@@ -60,11 +60,15 @@ func (s *Store) found(st *state, open attempts) (lease baton.Lease, ok bool) {
 // undone takes in that a transaction on st, sent by this time, was not seen to be
 // done. If Consul refuses it whatever the record is, its session is
 // given back, unless the record is locked by it: then the refusal is of a copy.
+// A read that may be old does not prove that it is not. A grant nobody
+// trusts yet; the session of a renewal is left to run out.
 func (s *Store) undone(ctx context.Context, st *state, session string, sent time.Duration, err error, open attempts) error {
 	if refused(err) {
 		now, unread := s.read(ctx, st.Group, with{})
 		if unread == nil && now.session != session {
-			s.destroy(session)
+			if st.session == "" || now.index > st.index {
+				s.destroy(session)
+			}
 			return err
 		}
 		err = fmt.Errorf("%w: it was refused: %v", errLost, err)

@@ -166,3 +166,82 @@ func TestALostGrantIsGivenBack(t *testing.T) {
 	}
 	drill.Eventually(t, "the session of the leadership alone", func() bool { return len(o.sessions(t, group)) == 1 })
 }
+
+// forgetful is a way to Consul on which one read is answered by a server that was
+// frozen before the last changes: with the first answer that there was to it.
+type forgetful struct {
+	next  http.RoundTripper
+	first []byte // the answer to the first read of a group
+	stale bool   // the next read is answered with it
+}
+
+func (f *forgetful) RoundTrip(request *http.Request) (*http.Response, error) {
+	if !strings.HasSuffix(request.URL.Path, "/v1/txn") || !request.URL.Query().Has("consistent") {
+		return f.next.RoundTrip(request)
+	}
+	response, err := f.next.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(response.Body)
+	_ = response.Body.Close()
+	switch {
+	case !bytes.Contains(body, []byte("/leases/")): // the store looks around as it begins
+	case f.first == nil:
+		f.first = body
+	case f.stale:
+		f.stale, body = false, f.first
+	}
+	response.Body, response.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	return response, err
+}
+
+// What a server says that was frozen before a renewal is no proof that the
+// renewal came to nothing: the holder trusts the leadership, which rests on its session.
+func TestTheDistantPastEndsNoLeadership(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]func() (*http.Response, error){
+		"of a renewal that was lost":    func() (*http.Response, error) { return nil, drill.ErrLost },
+		"of one whose copy was refused": forbidden,
+		"of one whose copy came too late": func() (*http.Response, error) {
+			return &http.Response{StatusCode: http.StatusConflict, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(`{"Errors":[{"OpIndex":0,"What":"index is stale"}]}`))}, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := shared(t)
+			group := o.prefix
+			l := drill.Lead(t, o, group, "i-1", baton.MaxTTL)
+			carrier := &http.Transport{}
+			t.Cleanup(carrier.CloseIdleConnections)
+			past := &forgetful{}
+			past.next = &scripted{next: carrier, script: func(n int, send func() (*http.Response, error)) (*http.Response, error) {
+				response, err := send()
+				if n > 1 || err != nil {
+					return response, err
+				}
+				_ = response.Body.Close()
+				past.stale = true
+				return answer()
+			}}
+			s := open(t, consulstore.Config{Address: host(t, o.server.URL), Prefix: o.prefix, Transport: past, Timeout: drill.Patience})
+			if _, err := s.Get(t.Context(), group); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := o.Renew(t.Context(), l.ID(), baton.MaxTTL); err != nil {
+				t.Fatal(err)
+			}
+			r, err := s.Renew(t.Context(), l.ID(), baton.MaxTTL)
+			t.Logf("renew: %+v, %v", r, err)
+			if baton.IsAnswer(err) && !errors.Is(err, baton.ErrNotAllowed) {
+				t.Errorf("renew: %v", err)
+			}
+			if err := s.Close(); err != nil { // it waits for what is given back
+				t.Fatal(err)
+			}
+			if now, err := o.Get(t.Context(), group); err != nil || now.ID() != l.ID() || o.session(t, group) == "" {
+				t.Errorf("%s was renewed, and now there is %+v, %v", l.ID(), now, err)
+			}
+		})
+	}
+}

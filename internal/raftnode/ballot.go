@@ -92,7 +92,8 @@ func (b *Ballot) Serve(r *raft.Raft) {
 	b.raft = r
 }
 
-// End is for when raft has been shut down: what has arrived stays without an answer.
+// End is for when raft is being shut down: what has arrived stays without an answer, and
+// what waits to be asked is not.
 func (b *Ballot) End() {
 	b.end()
 	b.all.Wait()

@@ -4,9 +4,12 @@ import (
 	"context"
 	legacyrand "math/rand"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/hashicorp/raft"
 )
 
 // Of nine peers that miss their leader, some do at nearly the same time. One is elected at
@@ -68,4 +71,52 @@ func (c *simGroup) killLeaders(ctx context.Context, seed uint64, kills int) (ter
 	}
 	c.ending.Wait()
 	return terms, slowest
+}
+
+// A peer that waits for its turn to ask does not keep its process from ending.
+func TestWhoWaitsForItsTurnStopsAtOnce(t *testing.T) {
+	onOneProcessor(t)
+	const seed = 1
+	c := &simGroup{t: t, rng: rand.New(rand.NewPCG(seed, 0)), rates: exactly, check: newChecker(), lease: DefaultLease(DefaultElectionTimeout), patient: true, distance: 10 * time.Millisecond}
+	legacyrand.Seed(seed) //nolint:staticcheck // raft draws its timeouts from there
+	synctest.Test(t, func(t *testing.T) {
+		var end context.CancelFunc
+		c.over, end = context.WithCancel(t.Context())
+		c.begin(9, seed)
+		c.net.Calm()
+		time.Sleep(2 * time.Second)
+		for c.candidates() < 4 {
+			if l := c.leader(); l != nil {
+				l.crash()
+			}
+			time.Sleep(time.Millisecond)
+		}
+		end()
+		began := time.Now()
+		var stopping sync.WaitGroup
+		for _, n := range c.nodes {
+			if p := n.process(); p != nil {
+				p.Kill() // nothing is under way on the network
+				stopping.Go(func() {
+					if err := p.e.stop(); err != nil {
+						t.Errorf("stop %s: %v", n.name, err)
+					}
+				})
+			}
+		}
+		stopping.Wait()
+		if took := time.Since(began); took > DefaultElectionTimeout/100 {
+			t.Errorf("it took %v", took)
+		}
+		c.ending.Wait()
+	})
+}
+
+func (c *simGroup) candidates() (n int) {
+	for _, node := range c.nodes {
+		if p := node.process(); p != nil && p.e.raft.State() == raft.Candidate {
+			n++
+		}
+	}
+	return n
 }

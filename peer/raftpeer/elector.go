@@ -34,7 +34,7 @@ type Elector struct {
 	close    context.CancelFunc
 	owned    sync.WaitGroup
 	teardown []func() error // in reverse order, by Close
-	// endBallot is for when raft has ended.
+	// endBallot is for when raft ends, which waits for its questions to be answered.
 	endBallot func()
 
 	mu       sync.Mutex
@@ -275,8 +275,9 @@ func (e *Elector) stop() error {
 	e.close()
 	e.feed.Close()
 	e.owned.Wait()
-	errs := []error{e.raft.Shutdown().Error()}
+	ending := e.raft.Shutdown()
 	e.endBallot()
+	errs := []error{ending.Error()}
 	for _, f := range slices.Backward(e.teardown) {
 		errs = append(errs, f())
 	}

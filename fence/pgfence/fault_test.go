@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"baton"
 	"baton/fence"
 	"baton/fence/fencetest"
 	"baton/fence/pgfence"
@@ -146,6 +147,24 @@ func TestDatabaseDown(t *testing.T) {
 	}
 	if len(log) != 2 || log[0].Value != "before" || log[1].Value != "after" {
 		t.Errorf("the log is %v", log)
+	}
+}
+
+// Whoever cuts a write off may hit a connection that has gone back to its pool: an Adopt that is given it tries again.
+func TestAdoptOnAConnectionThatIsCut(t *testing.T) {
+	pool := openFast(t)
+	others := openFast(t)
+	ledger := newLedger(t, pool, pgfence.Config{})
+	mustAdopt(t, ledger, "log", token(1, "a")) // as long as there is one connection, this is it
+	for term := baton.Term(2); term < 12; term++ {
+		conn, err := pool.Acquire(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		pid := conn.Conn().PgConn().PID()
+		conn.Release()
+		exec(t, others, "select pg_terminate_backend($1)", pid)
+		mustAdopt(t, ledger, "log", token(term, "a"))
 	}
 }
 

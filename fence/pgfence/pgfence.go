@@ -213,28 +213,48 @@ func New(pool *pgxpool.Pool, cfg Config) (*Ledger, error) {
 
 // Adopt implements fence.Ledger.
 func (l *Ledger) Adopt(ctx context.Context, resource string, t baton.Token) (fence.Record, error) {
-	c := fence.Unordered(t)
+	return adopt(ctx, resource, t, func() (lastSeq int64, err error) {
+		conn, err := l.pool.Acquire(ctx)
+		if err != nil {
+			return 0, err
+		}
+		defer conn.Release()
+		defer rollback(conn) // if it was refused
+		// In one round trip: whoever freezes meanwhile keeps nobody out.
+		b := new(pgx.Batch)
+		b.Queue("begin isolation level read committed")
+		b.Queue(adoptSQL, resource, t.Group, int64(t.Term), t.InstanceID, l.cfg.evictMillis()).QueryRow(func(row pgx.Row) error {
+			return row.Scan(&lastSeq)
+		})
+		b.Queue("commit")
+		err = conn.SendBatch(ctx, b).Close()
+		return lastSeq, err
+	})
+}
+
+// adopt tries until it has an answer that is about itself. Another Adopt may have meant to cut off a write that
+// ended just then, and whose connection had gone back to the pool: to this one.
+func adopt(ctx context.Context, resource string, t baton.Token, try func() (lastSeq int64, err error)) (fence.Record, error) {
+	const tries = 3
 	r, err := fence.Record{}.Adopt(resource, t) // validates
 	if err != nil {
 		return fence.Record{}, err
 	}
-	conn, err := l.pool.Acquire(ctx)
-	if err != nil {
-		return fence.Record{}, adoption(resource, c, err)
+	for tried := 1; ; tried++ {
+		if r.LastSeq, err = try(); err == nil {
+			return r, nil
+		}
+		if tried == tries || ctx.Err() != nil || !wasCut(err) {
+			return fence.Record{}, fence.Report(ctx, adoption(resource, fence.Unordered(t), err))
+		}
 	}
-	defer conn.Release()
-	defer rollback(conn) // if it was refused
-	// In one round trip: whoever freezes meanwhile keeps nobody out.
-	b := new(pgx.Batch)
-	b.Queue("begin isolation level read committed")
-	b.Queue(adoptSQL, resource, t.Group, int64(t.Term), t.InstanceID, l.cfg.evictMillis()).QueryRow(func(row pgx.Row) error {
-		return row.Scan(&r.LastSeq)
-	})
-	b.Queue("commit")
-	if err := conn.SendBatch(ctx, b).Close(); err != nil {
-		return fence.Record{}, fence.Report(ctx, adoption(resource, c, err))
-	}
-	return r, nil
+}
+
+// wasCut: somebody has ended the connection at the server.
+func wasCut(err error) bool {
+	const adminShutdown = "57P01"
+	var state interface{ SQLState() string }
+	return errors.As(err, &state) && state.SQLState() == adminShutdown
 }
 
 func adoption(resource string, c fence.Claim, err error) error {

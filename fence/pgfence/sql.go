@@ -71,17 +71,12 @@ func inTx(ctx context.Context, db *sql.DB, o *sql.TxOptions, f func(*sql.Tx) err
 
 // Adopt implements fence.Ledger.
 func (l *SQLLedger) Adopt(ctx context.Context, resource string, t baton.Token) (fence.Record, error) {
-	r, err := fence.Record{}.Adopt(resource, t) // validates
-	if err != nil {
-		return fence.Record{}, err
-	}
-	err = inTx(ctx, l.db, &sql.TxOptions{Isolation: sql.LevelReadCommitted}, func(tx *sql.Tx) error {
-		return tx.QueryRowContext(ctx, adoptSQL, resource, t.Group, int64(t.Term), t.InstanceID, l.cfg.evictMillis()).Scan(&r.LastSeq)
+	return adopt(ctx, resource, t, func() (lastSeq int64, err error) {
+		err = inTx(ctx, l.db, &sql.TxOptions{Isolation: sql.LevelReadCommitted}, func(tx *sql.Tx) error {
+			return tx.QueryRowContext(ctx, adoptSQL, resource, t.Group, int64(t.Term), t.InstanceID, l.cfg.evictMillis()).Scan(&lastSeq)
+		})
+		return lastSeq, err
 	})
-	if err != nil {
-		return fence.Record{}, fence.Report(ctx, adoption(resource, fence.Unordered(t), err))
-	}
-	return r, nil
 }
 
 // Write runs effect in a transaction that was let in to the resource, and

@@ -29,6 +29,10 @@ func pausedBeforeWrite(ctx context.Context, t T, s Subject, _ Options) {
 	checkLog(t, mustLog(ctx, t, s))
 }
 
+// pauseTime is how long a write stays between check and effect: long enough for others to get in where they can, and
+// shorter than what ledgers wait before they cut a write off. If it were as long, either might come first.
+const pauseTime = 300 * time.Millisecond
+
 // pausedBetweenCheckAndEffect freezes A at the worst place. B's Adopt may wait
 // for A's write or prevent it; what it may not do is return, and A's write land
 // after that.
@@ -54,11 +58,10 @@ func pausedBetweenCheckAndEffect(ctx context.Context, t T, s Subject, _ Options)
 					t.Errorf("write of the successor: %v", err)
 				}
 			})
-			// A right ledger makes B wait here, so this waits half a second;
-			// one that lets B in shows its fault below.
+			// A right ledger makes B wait here; one that lets B in shows its fault below.
 			select {
 			case <-wrote:
-			case <-time.After(500 * time.Millisecond):
+			case <-time.After(pauseTime):
 			}
 		})
 		successor.Wait()

@@ -86,11 +86,10 @@ func answerInside(ctx context.Context, t T, s Subject, c fence.Claim, ask func()
 				}
 			}
 		})
-		// A right ledger lets nobody be answered here, so this waits half a second;
-		// one that does shows its fault below.
+		// A right ledger lets nobody be answered here; one that does shows its fault below.
 		select {
 		case <-answered:
-		case <-time.After(500 * time.Millisecond):
+		case <-time.After(pauseTime):
 		}
 	})
 	asking.Wait()

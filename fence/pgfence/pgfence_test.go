@@ -4,16 +4,21 @@ import (
 	"database/sql"
 	"net/url"
 	"testing"
+	"time"
 
 	"baton/fence/fencetest"
 	"baton/fence/pgfence"
 	"baton/internal/testserver"
 )
 
+// unhurried: whoever is cut off in the suite could be one that had just ended, if the machine stands still. That those who
+// freeze are cut off is tested by itself.
+var unhurried = pgfence.Config{EvictAfter: time.Minute}
+
 func TestConformance(t *testing.T) {
 	isolated := func(level sql.IsolationLevel) func(t *testing.T) fencetest.Subject {
 		return func(t *testing.T) fencetest.Subject {
-			return newLedger(t, openFast(t), pgfence.Config{Isolation: level})
+			return newLedger(t, openFast(t), pgfence.Config{Isolation: level, EvictAfter: unhurried.EvictAfter})
 		}
 	}
 	for _, tt := range []struct {
@@ -25,10 +30,10 @@ func TestConformance(t *testing.T) {
 		{"RepeatableRead", 1000, isolated(sql.LevelRepeatableRead)},
 		{"Serializable", 4000, isolated(sql.LevelSerializable)},
 		{"Admit", 500, func(t *testing.T) fencetest.Subject {
-			return viaAdmit{newLedger(t, openFast(t), pgfence.Config{})}
+			return viaAdmit{newLedger(t, openFast(t), unhurried)}
 		}},
 		{"Batch", 500, func(t *testing.T) fencetest.Subject {
-			return viaBatch{newLedger(t, openFast(t), pgfence.Config{})}
+			return viaBatch{newLedger(t, openFast(t), unhurried)}
 		}},
 		// As behind a pooler that cannot prepare.
 		{"SimpleProtocol", 500, func(t *testing.T) fencetest.Subject {
@@ -39,19 +44,19 @@ func TestConformance(t *testing.T) {
 			query := url.Query()
 			query.Set("default_query_exec_mode", "simple_protocol")
 			url.RawQuery = query.Encode()
-			return newLedger(t, open(t, url.String(), "synchronous_commit", "off"), pgfence.Config{})
+			return newLedger(t, open(t, url.String(), "synchronous_commit", "off"), unhurried)
 		}},
 		{"AdmitSerializableByDefault", 1000, func(t *testing.T) fencetest.Subject {
-			return viaAdmit{newLedger(t, openFast(t, "default_transaction_isolation", "serializable"), pgfence.Config{})}
+			return viaAdmit{newLedger(t, openFast(t, "default_transaction_isolation", "serializable"), unhurried)}
 		}},
 		{"BatchSerializableByDefault", 1000, func(t *testing.T) fencetest.Subject {
-			return viaBatch{newLedger(t, openFast(t, "default_transaction_isolation", "serializable"), pgfence.Config{})}
+			return viaBatch{newLedger(t, openFast(t, "default_transaction_isolation", "serializable"), unhurried)}
 		}},
 		{"SQL", 500, func(t *testing.T) fencetest.Subject {
-			return newSQLLedger(t, openFast(t), pgfence.Config{})
+			return newSQLLedger(t, openFast(t), unhurried)
 		}},
 		{"SQLSerializable", 500, func(t *testing.T) fencetest.Subject {
-			return newSQLLedger(t, openFast(t), pgfence.Config{Isolation: sql.LevelSerializable})
+			return newSQLLedger(t, openFast(t), pgfence.Config{Isolation: sql.LevelSerializable, EvictAfter: unhurried.EvictAfter})
 		}},
 		{"WithoutEviction", 500, func(t *testing.T) fencetest.Subject {
 			return newLedger(t, openFast(t), pgfence.Config{EvictAfter: -1})
@@ -60,7 +65,7 @@ func TestConformance(t *testing.T) {
 		{"CollidingKeys", 500, func(t *testing.T) fencetest.Subject {
 			pool := openFast(t)
 			exec(t, pool, `create or replace function baton_fence_key(resource text) returns bigint language sql stable as 'select 1::bigint'`)
-			return newLedger(t, pool, pgfence.Config{})
+			return newLedger(t, pool, unhurried)
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

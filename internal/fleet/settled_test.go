@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+	"time"
 )
 
 func TestSettled(t *testing.T) {
@@ -58,6 +59,14 @@ func TestSettled(t *testing.T) {
 	}
 	if err := mute.Start(); err != nil {
 		t.Fatal(err)
+	}
+	// Its command line is there a moment after it has started.
+	for late := time.After(time.Minute); !StartedAs(mute.Process.Pid, "n2"); {
+		select {
+		case <-time.After(time.Millisecond):
+		case <-late:
+			t.Fatal("a process that was started is not seen")
+		}
 	}
 	write("n2.pid", strconv.Itoa(mute.Process.Pid))
 	check("the other runs and does not answer", false, leader)

@@ -154,14 +154,7 @@ func (b *Ballot) look() {
 	if r == nil || !b.misses(r) {
 		return
 	}
-	b.reload.Lock()
-	defer b.reload.Unlock()
-	// A timeout that has become shorter is the one reason for raft to look before its timer runs out.
-	usual := r.ReloadableConfig()
-	longer := usual
-	longer.HeartbeatTimeout++
-	longer.ElectionTimeout++
-	if r.ReloadConfig(longer) != nil || r.ReloadConfig(usual) != nil {
+	if b.nudge(r) != nil {
 		return // it looks later, as it would by itself
 	}
 	for began := time.Now(); b.misses(r) && time.Since(began) < b.turn; {
@@ -171,6 +164,20 @@ func (b *Ballot) look() {
 			return
 		}
 	}
+}
+
+// nudge makes raft's timer run out: a timeout that has become shorter is the one reason for it to look before.
+func (b *Ballot) nudge(r *raft.Raft) error {
+	b.reload.Lock()
+	defer b.reload.Unlock()
+	usual := r.ReloadableConfig()
+	longer := usual
+	longer.HeartbeatTimeout++
+	longer.ElectionTimeout++
+	if err := r.ReloadConfig(longer); err != nil {
+		return err
+	}
+	return r.ReloadConfig(usual)
 }
 
 // misses reports whether raft follows a leader that has been silent for too long.

@@ -16,7 +16,7 @@ import (
 // once all the same: a vote that is split costs a raft term, and an election timeout or two.
 func TestNineDoNotSplitTheVote(t *testing.T) {
 	onOneProcessor(t)
-	const seeds, kills = 2, 25
+	const seeds, kills = 4, 25
 	elections := func(broken flaws) (terms uint64, slowest time.Duration) {
 		for seed := uint64(1); seed <= seeds; seed++ {
 			c := &simGroup{t: t, rng: rand.New(rand.NewPCG(seed, 0)), broken: broken, rates: exactly, check: newChecker(), lease: DefaultLease(DefaultElectionTimeout), patient: true, distance: 10 * time.Millisecond}
@@ -34,7 +34,8 @@ func TestNineDoNotSplitTheVote(t *testing.T) {
 	terms, slowest := elections(flaws{})
 	splitTerms, splitSlowest := elections(flaws{splitsVotes: true})
 	t.Logf("%d elections took %d raft terms, and %v at most; %d and %v where all ask who want to", seeds*kills, terms, slowest, splitTerms, splitSlowest)
-	if most := uint64(seeds * kills * 21 / 20); terms > most || splitTerms <= most {
+	// How many votes are split without it is a matter of chance: one in ten, about.
+	if most := uint64(seeds * kills * 21 / 20); terms > most || splitTerms <= terms {
 		t.Errorf("%d raft terms, and %d without a ballot", terms, splitTerms)
 	}
 	// Whoever misses the leader first is elected, and not when a majority has waited for as long.

@@ -1,6 +1,7 @@
 package consulstore_test
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"net/http"
@@ -47,6 +48,7 @@ func freshPrefix() string { return fmt.Sprintf("test-%d", prefixes.Add(1)) }
 
 func open(t testing.TB, cfg consulstore.Config) *consulstore.Store {
 	t.Helper()
+	cfg.Timeout = cmp.Or(cfg.Timeout, drill.Unhurried)
 	s, err := consulstore.New(t.Context(), cfg)
 	return drill.Opened(t, s, err)
 }

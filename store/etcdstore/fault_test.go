@@ -1,6 +1,7 @@
 package etcdstore_test
 
 import (
+	"cmp"
 	"context"
 	"net/url"
 	"testing"
@@ -19,6 +20,7 @@ import (
 
 func open(t *testing.T, cfg etcdstore.Config) *etcdstore.Store {
 	t.Helper()
+	cfg.Timeout = cmp.Or(cfg.Timeout, drill.Unhurried)
 	s, err := etcdstore.New(cfg)
 	return drill.Opened(t, s, err)
 }

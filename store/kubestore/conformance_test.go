@@ -2,12 +2,12 @@ package kubestore_test
 
 import (
 	"testing"
-	"time"
 
 	"baton"
 	"baton/internal/testserver"
 	"baton/store/kubestore"
 	"baton/storetest"
+	"baton/storetest/drill"
 )
 
 // harness gives every check a namespace of its own.
@@ -17,8 +17,7 @@ func harness(t *testing.T, s *testserver.Server, restart func()) storetest.Harne
 		namespace := freshNamespace(t, c)
 		return storetest.Backing{
 			Open: func() baton.Store {
-				// The default may be over before a busy machine has answered.
-				store, err := kubestore.New(kubestore.Config{REST: config(t, s.URL, "admin"), Namespace: namespace, Timeout: 20 * time.Second})
+				store, err := kubestore.New(kubestore.Config{REST: config(t, s.URL, "admin"), Namespace: namespace, Timeout: drill.Unhurried})
 				if err != nil {
 					check.Fatalf("open: %v", err)
 				}

@@ -74,7 +74,7 @@ func freshNamespace(t *testing.T, c kubernetes.Interface) string {
 // open opens a store through the proxy.
 func open(t *testing.T, s *testserver.Server, namespace string) *kubestore.Store {
 	t.Helper()
-	store, err := kubestore.Open(t.Context(), s.URL+"?namespace="+namespace)
+	store, err := kubestore.New(kubestore.Config{REST: config(t, s.URL, "admin"), Namespace: namespace, Timeout: drill.Unhurried})
 	return drill.Opened(t, store, err)
 }
 

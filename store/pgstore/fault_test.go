@@ -1,6 +1,7 @@
 package pgstore_test
 
 import (
+	"cmp"
 	"testing"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 
 func open(t *testing.T, cfg pgstore.Config) *pgstore.Store {
 	t.Helper()
+	cfg.Timeout = cmp.Or(cfg.Timeout, drill.Unhurried)
 	s, err := pgstore.New(t.Context(), cfg)
 	return drill.Opened(t, s, err)
 }

@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -29,6 +30,7 @@ func configOf(t *testing.T, url string) redisstore.Config {
 
 func open(t *testing.T, cfg redisstore.Config) *redisstore.Store {
 	t.Helper()
+	cfg.Timeout = cmp.Or(cfg.Timeout, drill.Unhurried)
 	s, err := redisstore.New(t.Context(), cfg)
 	return drill.Opened(t, s, err)
 }

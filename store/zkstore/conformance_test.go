@@ -5,7 +5,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -13,6 +12,7 @@ import (
 	"baton/internal/testserver"
 	"baton/store/zkstore"
 	"baton/storetest"
+	"baton/storetest/drill"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -33,7 +33,7 @@ func harness(server *testserver.Server, restart func()) storetest.Harness {
 		prefix := fmt.Sprintf("/check-%d", prefixes.Add(1))
 		return storetest.Backing{
 			Open: func() baton.Store {
-				s, err := zkstore.New(t.Context(), zkstore.Config{Servers: hosts(server), Prefix: prefix, Timeout: 10 * time.Second})
+				s, err := zkstore.New(t.Context(), zkstore.Config{Servers: hosts(server), Prefix: prefix, Timeout: drill.Unhurried})
 				if err != nil {
 					t.Fatalf("open: %v", err)
 				}

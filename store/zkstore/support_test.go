@@ -1,6 +1,7 @@
 package zkstore_test
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"net"
@@ -18,6 +19,7 @@ import (
 
 func open(t *testing.T, cfg zkstore.Config) *zkstore.Store {
 	t.Helper()
+	cfg.Timeout = cmp.Or(cfg.Timeout, drill.Unhurried)
 	s, err := zkstore.New(t.Context(), cfg)
 	return drill.Opened(t, s, err)
 }

@@ -13,6 +13,10 @@ import (
 // Patience is far beyond what anything takes that tests wait for.
 const Patience = 3 * time.Minute
 
+// Unhurried is the timeout of a store in tests that are not about timeouts: a machine
+// that stands still for a while is no fault of the server's.
+const Unhurried = 20 * time.Second
+
 // Eventually polls until ok.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()

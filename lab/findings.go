@@ -105,12 +105,23 @@ func experimentTable(e Experiment, results []Result) string {
 	}
 	var b strings.Builder
 	_, _ = fmt.Fprintf(&b, "\n### Experiment %d: %s\n\n%s\n\n%s\n\n", e.Number, e.Name, e.Question, "`"+strings.Join(commandsOf(results), "`\n`")+"`")
-	columns := append([]string{"backend"}, e.Columns...)
+	columns := slices.Concat([]string{"backend"}, e.Columns, []string{"taken by the host"})
 	_, _ = fmt.Fprintf(&b, "| %s |\n|%s\n", strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
 	for _, r := range results {
-		_, _ = fmt.Fprintf(&b, "| %s | %s |\n", r.Backend+verdictNote(r), strings.Join(e.Row(r), " | "))
+		_, _ = fmt.Fprintf(&b, "| %s | %s | %s |\n", r.Backend+verdictNote(r), strings.Join(e.Row(r), " | "), taken(r))
 	}
 	return b.String()
+}
+
+// taken is how much of the processors' time others of the host had, in the arm that lost most.
+func taken(r Result) string {
+	var most *HostTally
+	for _, a := range r.Arms {
+		if a.Host != nil && (most == nil || a.Host.Worst > most.Worst) {
+			most = a.Host
+		}
+	}
+	return most.String()
 }
 
 func verdictNote(r Result) string {

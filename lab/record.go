@@ -33,6 +33,7 @@ type Record struct {
 	Answers []Answer // to the load, by when they came
 	Asked   int64    // requests of the load, answered or not
 	Traffic []Traffic
+	Host    []Processors
 	// Skew is what each node's clocks were to be off by, Clock what the machine's was.
 	Skew  map[string]time.Duration
 	Clock wallClock

@@ -71,10 +71,12 @@ type ArmResult struct {
 	Handovers []Handover     `json:"handovers,omitempty"`
 	Led       map[string]int `json:"led"`
 	// Drought is for how many elections in a row a node did not win.
-	Drought  map[string]int `json:"drought"`
-	Traffic  TrafficTally   `json:"traffic"`
-	Work     *WorkRecord    `json:"work,omitempty"`
-	Verdicts []Verdict      `json:"checks"`
+	Drought map[string]int `json:"drought"`
+	Traffic TrafficTally   `json:"traffic"`
+	// Host is what the machine was short of, where that is known.
+	Host     *HostTally  `json:"host,omitempty"`
+	Work     *WorkRecord `json:"work,omitempty"`
+	Verdicts []Verdict   `json:"checks"`
 }
 
 // LoadTally is what the clients saw.
@@ -109,7 +111,7 @@ func newArmResult(r *Record, skew map[string]time.Duration, strict bool) ArmResu
 		Began: r.Began, Ended: r.Ended, Faults: r.Faults, Failovers: r.Failovers(),
 		Belief: r.Belief(), Effect: r.Effect(), Refused: len(r.Stale()), Audit: r.Audit, Verdicts: r.judge(),
 		Load: LoadTally{Load: r.Arm.Load, Asked: r.Asked, Answered: len(r.Answers)}, Nodes: r.Arm.nodes(),
-		Elections: r.Elections(), Handovers: r.Handovers(), Traffic: tallyTraffic(r.Traffic), Work: r.Work, Rates: r.Rates(),
+		Elections: r.Elections(), Handovers: r.Handovers(), Traffic: tallyTraffic(r.Traffic), Host: tallyHost(r.Host), Work: r.Work, Rates: r.Rates(),
 	}
 	a.Led, a.Drought = r.Turns()
 	for id, by := range skew {

@@ -43,6 +43,7 @@ type Stage struct {
 	nodes    map[string]*process
 	load     *load
 	traffic  *trafficMeter
+	host     *hostMeter
 	record   *Record
 }
 
@@ -89,6 +90,7 @@ func openStage(ctx context.Context, s *Stage, b *server, group string) (err erro
 		return err
 	}
 	s.traffic = startTrafficMeter(s.file.Proxy)
+	s.host = startHostMeter()
 	s.load = startLoad(s.file.Nodes, s.arm.Load)
 	return nil
 }
@@ -256,8 +258,9 @@ func (s *Stage) finish(ctx context.Context) (*Record, error) {
 	r.Answers = s.load.stop()
 	r.Asked = s.load.asked.Load()
 	r.Traffic = s.traffic.stop()
+	r.Host = s.host.stop()
 	r.Ended = fleet.Now()
-	s.load, s.traffic = nil, nil
+	s.load, s.traffic, s.host = nil, nil, nil
 	for id, p := range s.nodes {
 		if !p.running() {
 			r.Exits = append(r.Exits, Exit{Node: id, At: p.at})
@@ -332,6 +335,9 @@ func (s *Stage) close() error {
 	}
 	if s.traffic != nil {
 		s.traffic.stop()
+	}
+	if s.host != nil {
+		s.host.stop()
 	}
 	asking, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()

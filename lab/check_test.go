@@ -46,6 +46,20 @@ func goodRecord() *Record {
 // late is a write of term 1 after those of term 2.
 var late = Write{ID: 5, Resource: "sequence", Term: 1, Instance: "i1", Seq: 4, Count: 1, At: 230 * ms}
 
+// A leader that lingers without fencing writes among those who follow: they followed all the same.
+func TestFailedOverPastLingeringLeaders(t *testing.T) {
+	r := goodRecord()
+	r.Faults = append(r.Faults, Fault{Kind: KindCut, Node: "n2", Term: 2, Began: 225 * ms})
+	r.Writes = append(r.Writes, late)
+	if ok, saw := FailedOver.Judge(r); ok {
+		t.Errorf("passes although nobody followed the second: %s", saw)
+	}
+	r.Writes = append(r.Writes, Write{ID: 6, Resource: "sequence", Term: 3, Instance: "i3", Seq: 6, Count: 1, At: 240 * ms})
+	if ok, saw := FailedOver.Judge(r); !ok {
+		t.Errorf("fails although each was followed: %s", saw)
+	}
+}
+
 // Every check passes a good record, and fails one that is bad in its way.
 func TestChecksCanFail(t *testing.T) {
 	tests := []struct {

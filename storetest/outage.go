@@ -25,11 +25,16 @@ type Outage struct {
 func BeforeOutage(t T, s baton.Store) *Outage {
 	t.Helper()
 	o := &Outage{t: t, store: s, group: freshGroup(), patience: time.Minute, watching: make(chan error, 1)}
-	l, err := s.Acquire(t.Context(), o.group, candidate("node-a"), s.Guarantees().MaxTTL)
-	if err != nil {
-		t.Fatalf("acquire before the outage: %v", err)
-	}
-	o.lease = l
+	c := candidate("node-a")
+	// The timeout of a store that is to fail is short: a busy machine may take longer.
+	eventually(t, o.patience, "a lease before the outage", func() bool {
+		var err error
+		o.lease, err = s.Acquire(t.Context(), o.group, c, s.Guarantees().MaxTTL)
+		if err != nil && !errors.Is(err, baton.ErrUnavailable) {
+			t.Fatalf("acquire before the outage: %v", err)
+		}
+		return err == nil
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	t.Cleanup(func() { cancel(); running.Wait() })

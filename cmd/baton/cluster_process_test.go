@@ -16,6 +16,7 @@ import (
 
 	"baton/api"
 	"baton/store/remotestore"
+	"baton/storetest/drill"
 )
 
 // cluster is three servers, each a process of its own, on one machine.
@@ -119,7 +120,7 @@ func (c *cluster) urls(ids ...string) []string {
 
 // client talks to these servers, the first one first.
 func (c *cluster) config(ids ...string) remotestore.Config {
-	return remotestore.Config{Servers: c.urls(ids...), Logger: slog.New(slog.DiscardHandler)}
+	return remotestore.Config{Servers: c.urls(ids...), Timeout: drill.Unhurried, Logger: slog.New(slog.DiscardHandler)}
 }
 
 func (c *cluster) open(cfg remotestore.Config) *remotestore.Store {

@@ -14,6 +14,7 @@ import (
 
 	"baton/internal/testprocess"
 	"baton/storetest"
+	"baton/storetest/drill"
 )
 
 // patience is far beyond what anything here takes.
@@ -24,9 +25,10 @@ func program() string { return testprocess.Path("baton") }
 
 func TestMain(m *testing.M) { os.Exit(testprocess.Main(m, nil, "baton/cmd/baton")) }
 
-// cleanEnv is the environment without any settings of baton's.
+// cleanEnv is the environment without any settings of baton's, but for a timeout that
+// a machine's pauses do not exceed.
 func cleanEnv(more ...string) []string {
-	var env []string
+	env := []string{"BATON_TIMEOUT=" + drill.Unhurried.String()}
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "BATON_") {
 			env = append(env, v)

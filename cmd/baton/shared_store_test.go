@@ -15,6 +15,7 @@ import (
 	"baton/internal/testserver"
 	"baton/store/remotestore"
 	"baton/storetest"
+	"baton/storetest/drill"
 )
 
 // shared are stores that several servers can be in front of, at an address of their own each.
@@ -37,11 +38,11 @@ func TestTwoServersOnOneStore(t *testing.T) {
 }
 
 func twoServers(t *testing.T, store string) {
-	const ttl = 3 * time.Second // outlasts a machine that stands still for a second
+	const ttl = 15 * time.Second // what is left of it before a renewal outlasts a machine that stands still
 	first := startServer(t, "--store", store)
 	second := startServer(t, "--store", store)
 	open := func(urls ...string) *remotestore.Store {
-		s, err := remotestore.New(t.Context(), remotestore.Config{Servers: urls})
+		s, err := remotestore.New(t.Context(), remotestore.Config{Servers: urls, Timeout: drill.Unhurried})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -33,6 +33,8 @@ const (
 	// patience is far beyond what anything here takes.
 	patience = testprocess.Patience
 	ttl      = 3 * time.Second
+	// noLeader is the exit status of a command that did nothing, because nobody said that it leads.
+	noLeader = 3
 )
 
 func TestMain(m *testing.M) {
@@ -156,13 +158,22 @@ func (f *testFleet) settled() fleet.Status {
 // chaos runs the command and returns what it reports.
 func (f *testFleet) chaos(args ...string) chaos.Report {
 	f.t.Helper()
-	ctx, cancel := context.WithTimeout(f.t.Context(), patience)
+	ctx, cancel := context.WithTimeout(f.t.Context(), 2*patience)
 	defer cancel()
 	var stdout, stderr bytes.Buffer
-	cmd := exec.CommandContext(ctx, testprocess.Path("chaos"), append(args, "--fleet", f.path, "-o", "json")...)
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		f.t.Fatalf("chaos %q: %v\n%s%s", args, err, &stdout, &stderr)
+	for tries := 1; ; tries++ {
+		stdout.Reset()
+		stderr.Reset()
+		cmd := exec.CommandContext(ctx, testprocess.Path("chaos"), append(args, "--fleet", f.path, "-o", "json")...)
+		cmd.Stdout, cmd.Stderr = &stdout, &stderr
+		err := cmd.Run()
+		if err == nil {
+			break
+		}
+		if cmd.ProcessState.ExitCode() != noLeader || tries == 5 {
+			f.t.Fatalf("chaos %q: %v\n%s%s", args, err, &stdout, &stderr)
+		}
+		f.settled() // the machine stood still: nobody answered within a second, or the lease was over
 	}
 	var r chaos.Report
 	if err := json.Unmarshal(stdout.Bytes(), &r); err != nil {
@@ -176,6 +187,22 @@ func (f *testFleet) chaos(args ...string) chaos.Report {
 
 func (f *testFleet) cable() *proxy.Client {
 	return &proxy.Client{Address: f.file.Proxy, HTTP: http.DefaultClient}
+}
+
+// disturb puts a fault between a node and its backend.
+func (f *testFleet) disturb(node fleet.Status, fault proxy.Fault) {
+	f.t.Helper()
+	if err := f.cable().Set(f.t.Context(), node.NodeID, fault); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// heal takes it away.
+func (f *testFleet) heal(node fleet.Status) {
+	f.t.Helper()
+	if err := f.cable().Heal(f.t.Context(), node.NodeID); err != nil {
+		f.t.Error(err)
+	}
 }
 
 func (f *testFleet) events(node string) []fleet.Event {

@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -23,12 +24,6 @@ func TestPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, address := range regexp.MustCompile(`127\.0\.0\.1:7[0-9]{3}`).FindAllString(string(text), -1) {
-		eventually(t, address+" is free, which the page uses", func() bool {
-			l, err := net.Listen("tcp", address)
-			return err == nil && l.Close() == nil
-		})
-	}
 	// Not on the page: nothing is left behind by a step that fails.
 	script := "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT\n"
 	blocks := regexp.MustCompile("(?ms)^```sh\n(.*?)^```$").FindAllStringSubmatch(string(text), -1)
@@ -40,6 +35,27 @@ func TestPage(t *testing.T) {
 	if len(blocks) < 8 || strings.Contains(script, "go install") {
 		t.Fatalf("%s has other commands than this test knows", page)
 	}
+	// Its leases are short, as a page is to be read at once: where the machine stands still for
+	// longer than one, another leads than the page expects. The work is right each time.
+	var wrong string
+	for range 3 {
+		for _, address := range regexp.MustCompile(`127\.0\.0\.1:7[0-9]{3}`).FindAllString(string(text), -1) {
+			eventually(t, address+" is free, which the page uses", func() bool {
+				l, err := net.Listen("tcp", address)
+				return err == nil && l.Close() == nil
+			})
+		}
+		if wrong = typed(t, script); wrong == "" {
+			return
+		}
+		t.Log(wrong)
+	}
+	t.Errorf("three times something is wrong; the last time:\n%s", wrong)
+}
+
+// typed types the page in, and says what is wrong with what it prints.
+func typed(t *testing.T, script string) (wrong string) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*patience)
 	defer cancel()
 	shell := exec.CommandContext(ctx, "bash", "-e", "-o", "pipefail", "-c", script)
@@ -49,8 +65,11 @@ func TestPage(t *testing.T) {
 	var stderr strings.Builder
 	shell.Stderr = &stderr
 	out, err := shell.Output()
+	if strings.Contains(string(out), `{"ok":false`) {
+		t.Fatalf("the work was not right:\n%s", out)
+	}
 	if err != nil {
-		t.Fatalf("%v\n%s\n%s", err, out, &stderr)
+		return fmt.Sprintf("%v\n%s\n%s", err, out, &stderr)
 	}
 	for _, want := range []string{
 		`"error":"NOT_LEADER"`, `"seq":1}`,
@@ -58,10 +77,11 @@ func TestPage(t *testing.T) {
 		"does not lead any more: candidate", "does not lead any more: gone", "no answer", `{"ok":true,"writes":`,
 	} {
 		if !strings.Contains(string(out), want) {
-			t.Errorf("nowhere does it print %s:\n%s", want, out)
+			return fmt.Sprintf("nowhere does it print %s:\n%s", want, out)
 		}
 	}
 	if changes := strings.Count(string(out), "leads, with token"); changes != 4 {
-		t.Errorf("%d new leaders were told of, want 4:\n%s", changes, out)
+		return fmt.Sprintf("%d new leaders were told of, want 4:\n%s", changes, out)
 	}
+	return ""
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // patience is far beyond what anything here takes.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // freeze begins a transaction under l, writes in it, and leaves it there, as a
 // process does that is stopped between its write and its commit.
@@ -183,7 +183,8 @@ func TestStaleAdoptEvictsNobody(t *testing.T) {
 // in the line a later leadership has adopted, and has begun to write.
 func TestOvertakenAdoptEvictsNobody(t *testing.T) {
 	pool := openFast(t)
-	ledger := newLedger(t, pool, pgfence.Config{})
+	// The later leadership has to be there before the Adopt loses its patience, also where the machine stands still.
+	ledger := newLedger(t, pool, pgfence.Config{EvictAfter: 3 * time.Second})
 	mustAdopt(t, ledger, "log", token(5, "a"))
 	writer, err := pool.Begin(t.Context()) // holds what a write of the later leadership would
 	if err != nil {

@@ -18,6 +18,11 @@ import (
 func once(o *redis.Options) {
 	o.MaxRetries = -1
 	o.DialerRetries = 1
+}
+
+// hurried is once for a test that waits for an answer that does not come.
+func hurried(o *redis.Options) {
+	once(o)
 	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = time.Second, time.Second, time.Second
 }
 
@@ -53,7 +58,7 @@ func TestServerDown(t *testing.T) {
 // The answer to a write is lost: its number is not used again, and it lands once.
 func TestLostAnswer(t *testing.T) {
 	ctx, server := t.Context(), testserver.Start(t, testserver.Redis)
-	rdb := connect(t, server.URL, once)
+	rdb := connect(t, server.URL, hurried)
 	direct := connect(t, server.Direct, nil)
 	l, a := redisfence.New(rdb), token(5, "a")
 	seq, err := fence.Adopt(ctx, l, resource, a)

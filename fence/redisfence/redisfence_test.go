@@ -16,6 +16,7 @@ import (
 	"baton/fence/fencetest"
 	"baton/fence/redisfence"
 	"baton/internal/testserver"
+	"baton/storetest/drill"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -35,6 +36,8 @@ func connect(t testing.TB, url string, change func(*redis.Options)) *redis.Clien
 	}
 	o.PoolSize = 64
 	o.ContextTimeoutEnabled = true
+	// What is not answered in time is sent again, and is a repeat then.
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = drill.Unhurried, drill.Unhurried, drill.Unhurried
 	if change != nil {
 		change(o)
 	}
@@ -121,6 +124,7 @@ func TestConformanceInCluster(t *testing.T) {
 	o := node.Options()
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs: []string{o.Addr}, Username: o.Username, Password: o.Password, PoolSize: 64, ContextTimeoutEnabled: true,
+		DialTimeout: drill.Unhurried, ReadTimeout: drill.Unhurried, WriteTimeout: drill.Unhurried,
 	})
 	t.Cleanup(func() { _ = cluster.Close() })
 	eventually(t, "the cluster to serve", func(ctx context.Context) error { return cluster.Set(ctx, "x", "y", 0).Err() })

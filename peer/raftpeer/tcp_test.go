@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 
 	"baton"
 	"baton/internal/raftnode"
+	"baton/storetest/drill"
 )
 
 // peerGroup are peers in this process, over TCP.
@@ -24,7 +26,8 @@ type peerGroup struct {
 	open  map[string]*Elector
 }
 
-// newGroup starts patient peers, for a machine that has other things to do as well.
+// newGroup starts patient peers, for a machine that stands still for seconds: whoever is silent for longer
+// than an election timeout loses the lead.
 func newGroup(t *testing.T, size int) *peerGroup {
 	t.Helper()
 	g := &peerGroup{t: t, dir: t.TempDir(), peers: map[string]string{}, open: map[string]*Elector{}}
@@ -44,7 +47,7 @@ func newGroup(t *testing.T, size int) *peerGroup {
 }
 
 func (g *peerGroup) config(id string) Config {
-	return Config{Group: "g", NodeID: id, Metadata: map[string]string{"of": id}, Peers: g.peers, Dir: filepath.Join(g.dir, id), ElectionTimeout: time.Second, Logger: testLogger()}
+	return Config{Group: "g", NodeID: id, Metadata: map[string]string{"of": id}, Peers: g.peers, Dir: filepath.Join(g.dir, id), ElectionTimeout: 4 * time.Second, Logger: testLogger()}
 }
 
 func (g *peerGroup) startAll() {
@@ -53,7 +56,7 @@ func (g *peerGroup) startAll() {
 	var mu sync.Mutex
 	for id := range g.peers {
 		all.Go(func() {
-			ctx, cancel := context.WithTimeout(g.t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(g.t.Context(), drill.Patience)
 			defer cancel()
 			e, err := Open(ctx, g.config(id))
 			if err != nil {
@@ -71,10 +74,11 @@ func (g *peerGroup) startAll() {
 	}
 }
 
+// stopAll begins with n1: a leader that has no majority any more waits for one.
 func (g *peerGroup) stopAll() {
-	for id, e := range g.open {
+	for _, id := range slices.Sorted(maps.Keys(g.open)) {
 		// The last ones have no majority to tell that they stop.
-		if err := e.Close(); err != nil && !errors.Is(err, baton.ErrUnavailable) {
+		if err := g.open[id].Close(); err != nil && !errors.Is(err, baton.ErrUnavailable) {
 			g.t.Errorf("close %s: %v", id, err)
 		}
 	}
@@ -85,7 +89,7 @@ func (g *peerGroup) campaign(ids ...string) *won {
 	w := &won{g: g, ctx: g.t.Context(), all: make(chan elected, len(ids))}
 	for _, id := range ids {
 		go func() {
-			ctx, cancel := context.WithTimeout(w.ctx, 30*time.Second)
+			ctx, cancel := context.WithTimeout(w.ctx, drill.Patience)
 			defer cancel()
 			l, err := g.open[id].Campaign(ctx)
 			w.all <- elected{id, l, err}
@@ -117,6 +121,7 @@ func (w *won) next() elected {
 
 // Terms rise by one, through resignations, transfers and a restart of all.
 func TestPeersOverTCP(t *testing.T) {
+	t.Parallel() // with the others that wait for an election
 	g := newGroup(t, 3)
 	// Only who campaigns leads, whoever raft has elected.
 	first := g.campaign("n2").next()
@@ -141,10 +146,10 @@ func TestPeersOverTCP(t *testing.T) {
 		t.Errorf("to one that does not campaign: %v", err)
 	}
 	waiting := g.campaign("n1", "n3")
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(drill.Patience)
 	for err := first.l.ResignTo(t.Context(), "n3"); err != nil; err = first.l.ResignTo(t.Context(), "n3") {
 		if !errors.Is(err, baton.ErrConflict) || time.Now().After(deadline) {
-			t.Fatalf("resign to n3: %v", err) // it has not begun to campaign for 30s
+			t.Fatalf("resign to n3: %v", err) // it has not begun to campaign all the time
 		}
 	}
 	second := waiting.next()
@@ -173,6 +178,7 @@ func TestPeersOverTCP(t *testing.T) {
 
 // A peer that has lost its directory must not vote; and the others go on without it.
 func TestWipedPeer(t *testing.T) {
+	t.Parallel()
 	g := newGroup(t, 3)
 	if err := g.open["n3"].Close(); err != nil {
 		t.Fatal(err)
@@ -181,7 +187,7 @@ func TestWipedPeer(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(g.dir, "n3")); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), drill.Patience)
 	defer cancel()
 	if _, err := Open(ctx, g.config("n3")); !errors.Is(err, raftnode.ErrForgotten) {
 		t.Errorf("a wiped peer: %v", err)
@@ -225,6 +231,7 @@ func TestConfig(t *testing.T) {
 
 // A leader counts the same peers each time that it asks them, itself not among them.
 func TestOthersStayTheSame(t *testing.T) {
+	t.Parallel()
 	e := newGroup(t, 3).open["n1"]
 	for range 3 {
 		others, err := e.others()

@@ -25,7 +25,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // soon is far beyond what anything here takes: a test that waits this long has failed.
-const soon = 30 * time.Second
+const soon = 2 * time.Minute
 
 // rig is a server on a real port, as a program would run it.
 type rig struct {

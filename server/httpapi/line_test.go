@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"baton"
+	"baton/internal/line"
 	"baton/server"
 )
 
@@ -61,13 +62,25 @@ func TestTurnThenGrant(t *testing.T) {
 		for _, instance := range []string{"", "i"} {
 			t.Run(name+" "+instance, func(t *testing.T) {
 				r := newRig(t, withStore(store(t)))
-				w := waiter{r: r, group: "g", node: "n", instance: instance}
-				a := r.do("POST", "/v1/groups/g/campaign", w.body(time.Minute)).want(200).
-					has("is_leader", false, "your_turn", true, "leader", nil, "retry_after_ms", 0)
-				r.do("GET", "/v1/groups/g/leader", "").want(200).has("leader", nil) // a turn is no grant
-				r.do("POST", "/v1/groups/g/campaign", `{"node_id":"barger","lease_ttl_ms":5000}`).want(200).has("is_leader", false)
-				r.do("POST", "/v1/groups/g/campaign", w.body(time.Minute)).want(200).
-					has("is_leader", true, "leader.node_id", "n", "leader.instance_id", a.str("instance_id"))
+				for try := range 5 {
+					group := fmt.Sprint("g", try)
+					path := "/v1/groups/" + group
+					w := waiter{r: r, group: group, node: "n", instance: instance}
+					began := time.Now()
+					a := r.do("POST", path+"/campaign", w.body(time.Minute)).want(200).
+						has("is_leader", false, "your_turn", true, "leader", nil, "retry_after_ms", 0)
+					vacant := r.do("GET", path+"/leader", "").want(200)
+					barger := r.do("POST", path+"/campaign", `{"node_id":"barger","lease_ttl_ms":5000}`).want(200)
+					if time.Since(began) > line.TurnKept/2 {
+						continue // the turn may be over by now: the machine stood still
+					}
+					vacant.has("leader", nil) // a turn is no grant
+					barger.has("is_leader", false)
+					r.do("POST", path+"/campaign", w.body(time.Minute)).want(200).
+						has("is_leader", true, "leader.node_id", "n", "leader.instance_id", a.str("instance_id"))
+					return
+				}
+				t.Error("five times a turn was over before anybody could be in its way")
 			})
 		}
 	}

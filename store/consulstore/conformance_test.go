@@ -8,6 +8,7 @@ import (
 	"baton/internal/testserver"
 	"baton/store/consulstore"
 	"baton/storetest"
+	"baton/storetest/drill"
 )
 
 // harness gives every check a prefix of its own in one Consul. The checks wait
@@ -17,7 +18,7 @@ func harness(server *testserver.Server, t testing.TB, restart func()) storetest.
 		prefix := freshPrefix()
 		return storetest.Backing{
 			Open: func() baton.Store {
-				s, err := consulstore.Open(context.Background(), "consul://"+host(t, server.URL)+"/"+prefix)
+				s, err := consulstore.New(context.Background(), consulstore.Config{Address: host(t, server.URL), Prefix: prefix, Timeout: drill.Unhurried})
 				if err != nil {
 					check.Fatalf("open: %v", err)
 				}

@@ -190,7 +190,9 @@ func TestOnlyServerDown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := testserver.Start(t, testserver.Consul)
-			outage := storetest.BeforeOutage(t, open(t, consulstore.Config{Address: host(t, server.URL), Timeout: 3 * time.Second}))
+			outage := storetest.BeforeOutage(t, drill.Insist(t, func() (*consulstore.Store, error) {
+				return consulstore.New(t.Context(), consulstore.Config{Address: host(t, server.URL), Timeout: 3 * time.Second})
+			}))
 			fault.Begin(server, t)
 			outage.During()
 			fault.End(server, t)

@@ -1,10 +1,8 @@
 package etcdstore_test
 
 import (
-	"context"
 	"fmt"
 	"net/url"
-	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -13,6 +11,7 @@ import (
 	"baton/internal/testserver"
 	"baton/store/etcdstore"
 	"baton/storetest"
+	"baton/storetest/drill"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -49,7 +48,7 @@ func harness(hosts []string, restart func()) storetest.Harness {
 		prefix := freshPrefix()
 		return storetest.Backing{
 			Open: func() baton.Store {
-				s, err := etcdstore.Open(context.Background(), "etcd://"+strings.Join(hosts, ",")+prefix)
+				s, err := etcdstore.New(etcdstore.Config{Endpoints: hosts, Prefix: prefix, Timeout: drill.Unhurried})
 				if err != nil {
 					t.Fatalf("open: %v", err)
 				}

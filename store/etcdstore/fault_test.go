@@ -82,7 +82,7 @@ func startFleet(t *testing.T, hosts []string) *storetest.Fleet {
 
 func startFleetOn(t *testing.T, openStore func() baton.Store) *storetest.Fleet {
 	t.Helper()
-	return storetest.StartFleet(t, storetest.FleetConfig{Open: openStore, TTL: fleetTTL})
+	return storetest.StartFleet(t, storetest.FleetConfig{Open: openStore, TTL: fleetTTL, Patience: drill.Patience})
 }
 
 // Each fault hits the member that leads etcd, while it is asked to grant, renew

@@ -244,7 +244,7 @@ func TestLimitsOfTheClientDoNotCount(t *testing.T) {
 	_, _, namespace := fresh(t)
 	cfg := config(t, testserver.Shared(t, testserver.Kubernetes).URL, "admin")
 	cfg.QPS, cfg.Burst = 0.001, 1
-	s, err := kubestore.New(kubestore.Config{REST: cfg, Namespace: namespace})
+	s, err := kubestore.New(kubestore.Config{REST: cfg, Namespace: namespace, Timeout: drill.Unhurried})
 	if err != nil {
 		t.Fatal(err)
 	}

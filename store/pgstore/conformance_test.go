@@ -28,13 +28,13 @@ func harness(url string, restart func()) storetest.Harness {
 	return storetest.Harness{
 		Parallel: 8, // each check has several stores, and each store connections of its own
 		Start: func(t storetest.T) storetest.Backing {
-			address := fresh(url)
+			cfg := pgstore.Config{URL: url, Schema: fmt.Sprintf("test_%d", schemas.Add(1)), Timeout: drill.Unhurried}
 			return storetest.Backing{
 				Open: func() baton.Store {
 					// Many open at once, and most install a schema first: on a busy
 					// machine that may take longer than a call is given.
 					for until := time.Now().Add(drill.Patience); ; {
-						s, err := pgstore.Open(t.Context(), address)
+						s, err := pgstore.New(t.Context(), cfg)
 						switch {
 						case err == nil:
 							return s

@@ -21,12 +21,18 @@ func open(t *testing.T, cfg pgstore.Config) *pgstore.Store {
 	return drill.Opened(t, s, err)
 }
 
+// insist opens a store whose timeout is short.
+func insist(t *testing.T, cfg pgstore.Config) *pgstore.Store {
+	t.Helper()
+	return drill.Insist(t, func() (*pgstore.Store, error) { return pgstore.New(t.Context(), cfg) })
+}
+
 func TestHistoryWithTheServerAway(t *testing.T) {
 	t.Parallel()
 	drill.Outages(t, storetest.FleetConfig{}, func(t *testing.T) drill.Site {
 		server := testserver.Start(t, testserver.Postgres)
 		return drill.Site{Server: server, Open: func(timeout time.Duration) baton.Store {
-			return open(t, pgstore.Config{URL: server.URL, Timeout: timeout})
+			return insist(t, pgstore.Config{URL: server.URL, Timeout: timeout})
 		}}
 	})
 }
@@ -40,7 +46,7 @@ func TestHistoryWithASlowServer(t *testing.T) {
 	}
 	server := testserver.Start(t, testserver.Postgres)
 	fleet := storetest.StartFleet(t, storetest.FleetConfig{Open: func() baton.Store {
-		return open(t, pgstore.Config{URL: server.URL, Timeout: 400 * time.Millisecond})
+		return insist(t, pgstore.Config{URL: server.URL, Timeout: 400 * time.Millisecond})
 	}})
 	fleet.More("grants before", 10)
 	for range 12 {

@@ -2,6 +2,7 @@ package pgstore_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -16,13 +17,25 @@ import (
 func TestSuccessorIsCalledFirstWhenTheEndingLeaseRunsOut(t *testing.T) {
 	t.Parallel()
 	o := newOne(t)
-	l := o.lead("g", "a", 2*time.Second)
-	called := o.queue("g", "first", "heir")
-	if err := o.End(t.Context(), "g", l.Term, baton.Ending{Reason: baton.Transferred, Successor: "node-heir"}); err != nil {
-		t.Fatal(err)
-	}
-	if who := within(t, "somebody called", called); who != "heir" {
-		t.Errorf("%s is called first: want the successor", who)
+	const ttl = 2 * time.Second
+	for group := range drill.Tries(t) {
+		begun := time.Now()
+		l := o.lead(group, "a", ttl)
+		called := o.queue(group, "first", "heir")
+		err := o.End(t.Context(), group, l.Term, baton.Ending{Reason: baton.Transferred, Successor: "node-heir"})
+		if errors.Is(err, baton.ErrNotLeader) {
+			continue // held up: it has run out before
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		who := within(t, "somebody called", called)
+		if who == "heir" {
+			return
+		}
+		if time.Since(begun) < ttl+700*time.Millisecond { // else the turn of the successor may have passed
+			t.Fatalf("%s is called first: want the successor", who)
+		}
 	}
 }
 
@@ -78,23 +91,32 @@ func TestWithoutHints(t *testing.T) {
 func TestOneVacancyCallsOne(t *testing.T) {
 	t.Parallel()
 	o := newOne(t)
-	l := o.lead("g", "a", baton.MaxTTL)
-	var called []<-chan string
-	const many = 10
-	for i := range many {
-		other := &one{Store: open(t, o.config()), t: t, raw: o.raw, url: o.url, schema: o.schema}
-		called = append(called, other.queue("g", fmt.Sprint("w-", i)))
+	var others [10]*one
+	for i := range others {
+		others[i] = &one{Store: open(t, o.config()), t: t, raw: o.raw, url: o.url, schema: o.schema}
 	}
-	o.release(l)
-	within(t, "the first called", called[0])
-	if _, err := o.Acquire(t.Context(), "g", candidate("w-0"), baton.MaxTTL); err != nil {
-		t.Fatal(err)
-	}
-	_ = storecall.Pause(t.Context(), 1500*time.Millisecond)
-	for i, c := range called[1:] {
-		if len(c) > 0 {
-			t.Errorf("number %d was called as well", i+1)
+	for group := range drill.Tries(t) {
+		l := o.lead(group, "a", baton.MaxTTL)
+		var called []<-chan string
+		for i, other := range others {
+			called = append(called, other.queue(group, fmt.Sprint("w-", i)))
 		}
+		vacant := time.Now()
+		o.release(l)
+		within(t, "the first called", called[0])
+		if _, err := o.Acquire(t.Context(), group, candidate("w-0"), baton.MaxTTL); err != nil {
+			t.Fatal(err)
+		}
+		if time.Since(vacant) > 700*time.Millisecond {
+			continue // the turn of the first may have passed
+		}
+		_ = storecall.Pause(t.Context(), 1500*time.Millisecond)
+		for i, c := range called[1:] {
+			if len(c) > 0 {
+				t.Errorf("number %d was called as well", i+1)
+			}
+		}
+		return
 	}
 }
 

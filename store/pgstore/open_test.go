@@ -139,11 +139,7 @@ func TestSchemaInstalledByHand(t *testing.T) {
 		GRANT USAGE ON SCHEMA %[1]s TO %[1]s;
 		GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA %[1]s TO %[1]s;
 		GRANT USAGE ON ALL SEQUENCES IN SCHEMA %[1]s TO %[1]s`, name))
-	s, err := pgstore.Open(t.Context(), with(t, o.url, func(u *url.URL) { u.User = url.UserPassword(name, "pw") })+"&baton_schema="+name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = s.Close() }()
+	s := open(t, pgstore.Config{URL: with(t, o.url, func(u *url.URL) { u.User = url.UserPassword(name, "pw") }), Schema: name})
 	l, err := s.Acquire(t.Context(), "g", candidate("a"), time.Minute)
 	if err == nil {
 		err = s.Release(t.Context(), l.ID())
@@ -164,11 +160,13 @@ func TestSchemaInstalledByHand(t *testing.T) {
 
 func TestManyOpenAFreshSchemaAtOnce(t *testing.T) {
 	t.Parallel()
-	address := fresh(testserver.Shared(t, testserver.Postgres).Direct)
+	cfg := pgstore.Config{
+		URL: testserver.Shared(t, testserver.Postgres).Direct, Schema: fmt.Sprintf("test_%d", schemas.Add(1)), Timeout: drill.Unhurried,
+	}
 	var opening sync.WaitGroup
 	for range 8 {
 		opening.Go(func() {
-			s, err := pgstore.Open(t.Context(), address)
+			s, err := pgstore.New(t.Context(), cfg)
 			if err != nil {
 				t.Errorf("open: %v", err)
 				return
@@ -196,14 +194,8 @@ func TestAnEmptySchemaIsEnough(t *testing.T) {
 	name := o.schema + "_own"
 	o.exec(`CREATE ROLE ` + name + ` LOGIN PASSWORD 'pw'`)
 	o.exec(`CREATE SCHEMA ` + name + ` AUTHORIZATION ` + name)
-	s, err := pgstore.Open(t.Context(), with(t, o.url, func(u *url.URL) { u.User = url.UserPassword(name, "pw") })+"&baton_schema="+name)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s := open(t, pgstore.Config{URL: with(t, o.url, func(u *url.URL) { u.User = url.UserPassword(name, "pw") }), Schema: name})
 	if _, err := s.Acquire(t.Context(), "g", candidate("a"), time.Minute); err != nil {
-		t.Error(err)
-	}
-	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
 }

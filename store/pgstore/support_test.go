@@ -44,7 +44,9 @@ func newOneAt(t *testing.T, url string) *one {
 	return o
 }
 
-func (o *one) config() pgstore.Config { return pgstore.Config{URL: o.url, Schema: o.schema} }
+func (o *one) config() pgstore.Config {
+	return pgstore.Config{URL: o.url, Schema: o.schema, Timeout: drill.Unhurried}
+}
 
 // in makes a text that is written for the schema "baton" one for this schema.
 func (o *one) in(sql string) string { return strings.ReplaceAll(sql, "baton.", `"`+o.schema+`".`) }

@@ -137,7 +137,7 @@ func TestLineThatIsSilent(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-line.connected
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		if _, err := l.ask(ctx, to, askTerm, nil); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("answered %v", err)
 		}

@@ -47,7 +47,7 @@ func TestTheTimeoutIsThatOfTheWholeCall(t *testing.T) {
 	if _, err := s.Renew(t.Context(), l.ID(), time.Minute); err != nil {
 		t.Fatal(err) // Redis knows the scripts from here on
 	}
-	late := open(t, redisstore.Config{Client: rdb, Prefix: prefix, Timeout: time.Second})
+	late := insist(t, redisstore.Config{Client: rdb, Prefix: prefix, Timeout: time.Second})
 	rdb.AddHook(&slow{each: 700 * time.Millisecond})
 	if l, err := late.Renew(t.Context(), l.ID(), time.Minute); !errors.Is(err, baton.ErrUnavailable) {
 		t.Errorf("a renewal that took longer than the timeout: %+v, %v", l, err)

@@ -2,7 +2,6 @@ package redisstore_test
 
 import (
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -27,21 +26,15 @@ var prefixes atomic.Int64
 
 func freshPrefix() string { return fmt.Sprintf("test-%d", prefixes.Add(1)) }
 
-// with adds an option to a URL.
-func with(url, option string) string {
-	if strings.Contains(url, "?") {
-		return url + "&" + option
-	}
-	return url + "?" + option
-}
-
 // harness gives every check a prefix of its own in one Redis.
-func harness(url string, restart func()) storetest.Harness {
+func harness(cfg redisstore.Config, restart func()) storetest.Harness {
+	cfg.Timeout = drill.Unhurried
 	return storetest.Harness{Start: func(t storetest.T) storetest.Backing {
-		url := with(url, "prefix="+freshPrefix())
+		cfg := cfg
+		cfg.Prefix = freshPrefix()
 		return storetest.Backing{
 			Open: func() baton.Store {
-				s, err := redisstore.Open(t.Context(), url)
+				s, err := redisstore.New(t.Context(), cfg)
 				if err != nil {
 					t.Fatalf("open: %v", err)
 				}
@@ -55,7 +48,7 @@ func harness(url string, restart func()) storetest.Harness {
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	server := testserver.Start(t, testserver.Redis)
-	storetest.Run(t, harness(server.URL, func() {
+	storetest.Run(t, harness(configOf(t, server.URL), func() {
 		server.Kill(t)
 		server.Restart(t)
 	}))
@@ -69,9 +62,10 @@ func TestConformanceInACluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The node tells its own address, which is not the proxy's.
-	url := with(server.Direct, "cluster=true")
+	cfg := configOf(t, server.Direct)
+	cfg.Cluster = true
 	drill.Eventually(t, "the cluster to be ready", func() bool {
-		s, err := redisstore.Open(t.Context(), url)
+		s, err := redisstore.Open(t.Context(), server.Direct+"?cluster=true")
 		if err != nil {
 			return false
 		}
@@ -79,12 +73,12 @@ func TestConformanceInACluster(t *testing.T) {
 		_, err = s.Get(t.Context(), "g")
 		return err == nil
 	})
-	storetest.Run(t, harness(url, nil))
+	storetest.Run(t, harness(cfg, nil))
 }
 
 func TestConformanceBehindAFaultyNetwork(t *testing.T) {
 	t.Parallel()
-	storetest.RunFaulty(t, harness(testserver.Start(t, testserver.Redis).URL, nil), 1, 2)
+	storetest.RunFaulty(t, harness(configOf(t, testserver.Start(t, testserver.Redis).URL), nil), 1, 2)
 }
 
 // connect is a client to look and to meddle.
@@ -95,6 +89,7 @@ func connect(t *testing.T, url string) *redis.Client {
 		t.Fatal(err)
 	}
 	o.MaxRetries, o.ContextTimeoutEnabled = -1, true
+	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = drill.Unhurried, drill.Unhurried, drill.Unhurried
 	c := redis.NewClient(o)
 	t.Cleanup(func() { _ = c.Close() })
 	return c

@@ -35,6 +35,12 @@ func open(t *testing.T, cfg redisstore.Config) *redisstore.Store {
 	return drill.Opened(t, s, err)
 }
 
+// insist opens a store whose timeout is short.
+func insist(t *testing.T, cfg redisstore.Config) *redisstore.Store {
+	t.Helper()
+	return drill.Insist(t, func() (*redisstore.Store, error) { return redisstore.New(t.Context(), cfg) })
+}
+
 // Nothing that was acknowledged is forgotten, either.
 func TestServerDown(t *testing.T) {
 	t.Parallel()
@@ -43,7 +49,7 @@ func TestServerDown(t *testing.T) {
 		return drill.Site{Server: server, Open: func(timeout time.Duration) baton.Store {
 			cfg := configOf(t, server.URL)
 			cfg.Timeout = timeout
-			return open(t, cfg)
+			return insist(t, cfg)
 		}}
 	})
 }

@@ -41,8 +41,7 @@ func TestAVacancyWakesOne(t *testing.T) {
 	prefix := freshPrefix()
 	s := open(t, redisstore.Config{Client: rdb, Prefix: prefix})
 	const waiting = 50
-	for try := range 10 {
-		group := fmt.Sprint("g-", try)
+	for group := range drill.Tries(t) {
 		held := drill.Lead(t, s, group, "i-0", time.Minute)
 		ctx, cancel := context.WithCancel(t.Context())
 		called := make(chan baton.Candidate, waiting)
@@ -81,7 +80,6 @@ func TestAVacancyWakesOne(t *testing.T) {
 		}
 		return
 	}
-	t.Fatal("held up ten times in a row: nothing can be said")
 }
 
 // When the clock of Redis is set back, what was dated before lies in the future.
@@ -160,7 +158,7 @@ func TestAPlaceWithoutASignOfLifeIsForgotten(t *testing.T) {
 // costs a second, and not the succession.
 func TestASuccessorThatWasRestartedGoesFirst(t *testing.T) {
 	t.Parallel()
-	for range 10 {
+	for range drill.Tries(t) {
 		s, _, _ := one(t)
 		l := drill.Lead(t, s, "g", "i-0", time.Minute)
 		other, dead, heir := baton.Candidate{NodeID: "other", InstanceID: "i"},
@@ -198,5 +196,4 @@ func TestASuccessorThatWasRestartedGoesFirst(t *testing.T) {
 		}
 		return
 	}
-	t.Fatal("held up ten times in a row: nothing can be said")
 }

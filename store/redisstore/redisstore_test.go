@@ -1,6 +1,7 @@
 package redisstore_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -239,7 +240,7 @@ func TestACopyOfADeletionDeletesNothing(t *testing.T) {
 func TestStoresOnTheClientOfAnother(t *testing.T) {
 	t.Parallel()
 	_, rdb, prefix := one(t)
-	a, err := redisstore.New(t.Context(), redisstore.Config{Client: rdb, Prefix: prefix + "-a"})
+	a, err := redisstore.New(t.Context(), redisstore.Config{Client: rdb, Prefix: prefix + "-a", Timeout: drill.Unhurried})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +277,7 @@ func TestAuthentication(t *testing.T) {
 	}
 	as := func(user, password string) redisstore.Config {
 		c := cfg
-		c.Username, c.Password = user, password
+		c.Username, c.Password, c.Timeout = user, password, drill.Unhurried
 		return c
 	}
 	for _, user := range []string{"ann", "bob"} {
@@ -389,6 +390,7 @@ func TestServersThatAreRefused(t *testing.T) {
 		"one that is too old":   {redisstore.Config{Client: old}, "too old: want 6.0"},
 		"one that is not there": {redisstore.Config{Addresses: []string{nobody(t)}, Timeout: time.Second}, "refused"},
 	} {
+		tt.cfg.Timeout = cmp.Or(tt.cfg.Timeout, drill.Unhurried)
 		s, err := redisstore.New(t.Context(), tt.cfg)
 		if err == nil {
 			_ = s.Close()

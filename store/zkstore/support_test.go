@@ -24,15 +24,10 @@ func open(t *testing.T, cfg zkstore.Config) *zkstore.Store {
 	return drill.Opened(t, s, err)
 }
 
-// insist opens a store whose timeout is short, on a machine that may take longer.
-func insist(t *testing.T, cfg zkstore.Config) (s *zkstore.Store) {
+// insist opens a store whose timeout is short.
+func insist(t *testing.T, cfg zkstore.Config) *zkstore.Store {
 	t.Helper()
-	drill.Eventually(t, "a store", func() bool {
-		var err error
-		s, err = zkstore.New(t.Context(), cfg)
-		return err == nil
-	})
-	return drill.Opened(t, s, nil)
+	return drill.Insist(t, func() (*zkstore.Store, error) { return zkstore.New(t.Context(), cfg) })
 }
 
 // one is a store on a server that all tests share, below a prefix of its own, and more such stores.

@@ -3,7 +3,9 @@
 package drill
 
 import (
+	"errors"
 	"fmt"
+	"iter"
 	"testing"
 	"time"
 
@@ -32,6 +34,20 @@ func Eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
+// Tries are groups to try something in that says nothing where this machine is held up
+// meanwhile: a test takes the next then, and returns otherwise.
+func Tries(t testing.TB) iter.Seq[string] {
+	t.Helper()
+	return func(yield func(group string) bool) {
+		for n := range 10 {
+			if !yield(fmt.Sprint("g-", n)) {
+				return
+			}
+		}
+		t.Fatal("held up ten times in a row: nothing can be said")
+	}
+}
+
 // Opened is a store that was opened without an error. It is closed at the end of the test.
 func Opened[S baton.Store](t testing.TB, s S, err error) S {
 	t.Helper()
@@ -44,6 +60,21 @@ func Opened[S baton.Store](t testing.TB, s S, err error) S {
 		}
 	})
 	return s
+}
+
+// Insist opens a store whose timeout is short, on a machine that may take longer. It is
+// closed at the end of the test.
+func Insist[S baton.Store](t testing.TB, open func() (S, error)) (s S) {
+	t.Helper()
+	Eventually(t, "a store", func() bool {
+		var err error
+		s, err = open()
+		if err != nil && !errors.Is(err, baton.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		return err == nil
+	})
+	return Opened(t, s, nil)
 }
 
 // Lead has an instance of the node "node" granted a vacant group.

@@ -90,7 +90,8 @@ func (c *Client) order(ctx context.Context, method, node string, body []byte) er
 }
 
 func (c *Client) do(ctx context.Context, method, path string, body []byte, into any) error {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	// A proxy that is not there says so at once; one that was started under load may take a while.
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+c.Address+path, bytes.NewReader(body))
 	if err != nil {

@@ -31,6 +31,13 @@ func TestHandover(t *testing.T) {
 	}
 }
 
+func TestOpened(t *testing.T) {
+	all := []Election{{Opened: "deadline"}, {Opened: "fault"}, {Opened: "fault"}}
+	if got := Opened(all); got != "fault or deadline" {
+		t.Errorf("got %s", got)
+	}
+}
+
 // Checks of handovers and of work pass what is good and see what is not.
 func TestMoreChecksCanFail(t *testing.T) {
 	worked := func() *Record {

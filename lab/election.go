@@ -2,8 +2,10 @@ package lab
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"baton"
@@ -29,6 +31,18 @@ type Election struct {
 	// the fault or the release until a second after the election; those of a node
 	// that was started again among them.
 	Calls int `json:"calls"`
+}
+
+// Opened is what groups were open since, in all these elections, the most frequent first.
+func Opened(all []Election) string {
+	times := map[string]int{}
+	for _, e := range all {
+		times[e.Opened]++
+	}
+	kinds := slices.SortedFunc(maps.Keys(times), func(a, b string) int {
+		return cmp.Or(cmp.Compare(times[b], times[a]), cmp.Compare(a, b))
+	})
+	return strings.Join(kinds, " or ")
 }
 
 // wins are the elections as the nodes logged them, by time.

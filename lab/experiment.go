@@ -12,7 +12,7 @@ import (
 
 // Experiment is a question that a few runs of a fleet answer.
 type Experiment struct {
-	// Number is the mission's; those above 7 are ours.
+	// Number is what `lab run --only` takes.
 	Number   int
 	Name     string
 	Question string
@@ -222,7 +222,7 @@ var Profiles = []Profile{
 		Parallel: 6,
 	},
 	{
-		// The mission's numbers with fewer repetitions.
+		// The loads of full, with fewer repetitions.
 		Name: "short",
 		TTL:  3 * time.Second, TTLs: []time.Duration{time.Second, 3 * time.Second, 10 * time.Second}, Repeats: 2, Load: Load{32, 5000},
 		Sweep: []time.Duration{time.Second, 3 * time.Second, 10 * time.Second, 30 * time.Second},

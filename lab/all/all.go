@@ -14,7 +14,7 @@ import (
 	"baton/lab/ttlsweep"
 )
 
-// Experiments are those of the mission, by its numbers, and what belongs to them.
+// Experiments are all that there are, by number.
 var Experiments = []lab.Experiment{
 	killclean.Experiment, ttlsweep.Experiment, partition.Experiment, gcpause.Experiment, fencingoff.Experiment,
 	churn.Experiment, handover.Experiment, handoff.Experiment, sequencer.Experiment,

@@ -12,8 +12,7 @@ import (
 	"baton/lab"
 )
 
-// Experiment is number 8: a part of the mission's own question, what handoff does
-// to the 100 GB cursor.
+// Experiment is number 8: what a handoff does to a cursor over 100 GB.
 var Experiment = lab.Experiment{
 	Number:   8,
 	Name:     "handoff",

@@ -47,7 +47,7 @@ func TestAccess(t *testing.T) {
 	server, token := guarded(t)
 	address := host(t, server.URL)
 	holder := token(allRules)
-	s, err := consulstore.Open(t.Context(), "consul://:"+holder+"@"+address+"/mine")
+	s, err := drill.Answered(t, consulstore.Open, "consul://:"+holder+"@"+address+"/mine")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,19 +99,19 @@ func TestAccess(t *testing.T) {
 		}
 	})
 	t.Run("another prefix", func(t *testing.T) {
-		_, err := consulstore.New(t.Context(), consulstore.Config{Address: address, Prefix: "others", Token: holder})
+		_, err := consulstore.New(t.Context(), consulstore.Config{Address: address, Prefix: "others", Token: holder, Timeout: drill.Unhurried})
 		if !errors.Is(err, baton.ErrNotAllowed) {
 			t.Errorf("open below a prefix that is not its own: %v, want ErrNotAllowed", err)
 		}
 	})
 	t.Run("a token that is not known", func(t *testing.T) {
-		_, err := consulstore.Open(t.Context(), "consul://:00000000-0000-0000-0000-00000000beef@"+address+"/mine")
+		_, err := drill.Answered(t, consulstore.Open, "consul://:00000000-0000-0000-0000-00000000beef@"+address+"/mine")
 		if !errors.Is(err, baton.ErrUnauthenticated) || strings.Contains(err.Error(), "beef") {
 			t.Errorf("open: %v, want ErrUnauthenticated that does not show the token", err)
 		}
 	})
 	t.Run("no token", func(t *testing.T) {
-		_, err := consulstore.Open(t.Context(), "consul://"+address+"/mine")
+		_, err := drill.Answered(t, consulstore.Open, "consul://"+address+"/mine")
 		if !errors.Is(err, baton.ErrNotAllowed) {
 			t.Errorf("open: %v, want ErrNotAllowed", err)
 		}

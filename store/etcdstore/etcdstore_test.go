@@ -189,7 +189,7 @@ func TestAuthentication(t *testing.T) {
 	}
 	host := endpoints(t, members)[0]
 
-	s, err := etcdstore.Open(t.Context(), "etcd://ann:secret%40ann@"+host+"/mine")
+	s, err := drill.Answered(t, etcdstore.Open, "etcd://ann:secret%40ann@"+host+"/mine")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -202,7 +202,7 @@ func TestAuthentication(t *testing.T) {
 		t.Error(err)
 	}
 
-	s, err = etcdstore.Open(t.Context(), "etcd://ann:secret%40ann@"+host+"/others")
+	s, err = drill.Answered(t, etcdstore.Open, "etcd://ann:secret%40ann@"+host+"/others")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +213,7 @@ func TestAuthentication(t *testing.T) {
 		t.Error(err)
 	}
 
-	_, err = etcdstore.Open(t.Context(), "etcd://ann:guessed@"+host+"/mine")
+	_, err = drill.Answered(t, etcdstore.Open, "etcd://ann:guessed@"+host+"/mine")
 	if !errors.Is(err, baton.ErrUnauthenticated) || strings.Contains(err.Error(), "guessed") {
 		t.Errorf("a wrong password: %v, want ErrUnauthenticated that does not show it", err)
 	}

@@ -271,7 +271,7 @@ func wrongAccess(t *testing.T, server *testserver.Server) {
 		server.URL + "?namespace=not-there":   nil,
 		server.URL + "?namespace=kube-system": errNone,
 	} {
-		s, err := kubestore.Open(t.Context(), address)
+		s, err := drill.Answered(t, kubestore.Open, address)
 		switch {
 		case want == errNone && err == nil:
 			if err := s.Close(); err != nil {

@@ -171,7 +171,7 @@ func TestCredentials(t *testing.T) {
 	t.Parallel()
 	server := testserver.Shared(t, testserver.ZooKeeper)
 	address := hosts(server)[0]
-	s, err := zkstore.Open(t.Context(), "zookeeper://baton:secret@"+address+"/owned")
+	s, err := drill.Answered(t, zkstore.Open, "zookeeper://baton:secret@"+address+"/owned")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func TestCredentials(t *testing.T) {
 		"another user":               "zookeeper://other:secret@" + address + "/owned",
 		"a stranger, below the node": "zookeeper://" + address + "/owned/below",
 	} {
-		other, err := zkstore.Open(t.Context(), address)
+		other, err := drill.Answered(t, zkstore.Open, address)
 		if err == nil {
 			_ = other.Close()
 		}
@@ -195,7 +195,7 @@ func TestCredentials(t *testing.T) {
 	if _, _, err := conn.Get("/owned/leases/g"); !errors.Is(err, zk.ErrNoAuth) {
 		t.Errorf("anybody may read the record: %v", err)
 	}
-	server2, err := zkstore.Open(t.Context(), "zookeeper://baton:secret@"+address+"/owned")
+	server2, err := drill.Answered(t, zkstore.Open, "zookeeper://baton:secret@"+address+"/owned")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@
 package drill
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"iter"
@@ -75,6 +76,17 @@ func Insist[S baton.Store](t testing.TB, open func() (S, error)) (s S) {
 		return err == nil
 	})
 	return Opened(t, s, nil)
+}
+
+// Answered opens a store by a URL, with the usual timeout, until its server has answered in time: with a
+// store, or with what it has against it.
+func Answered[S baton.Store](t testing.TB, open func(context.Context, string) (S, error), url string) (s S, err error) {
+	t.Helper()
+	Eventually(t, "an answer", func() bool {
+		s, err = open(t.Context(), url)
+		return !errors.Is(err, baton.ErrUnavailable)
+	})
+	return s, err
 }
 
 // Lead has an instance of the node "node" granted a vacant group.

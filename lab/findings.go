@@ -113,7 +113,7 @@ func experimentTable(e Experiment, results []Result) string {
 	return b.String()
 }
 
-// taken is how much of the processors' time others of the host had, in the arm that lost most.
+// taken is how much of the processors' time others of the host had, in the arm with the worst ten seconds.
 func taken(r Result) string {
 	var most *HostTally
 	for _, a := range r.Arms {

@@ -1,11 +1,9 @@
 package pgstore_test
 
 import (
-	"errors"
 	"fmt"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -30,18 +28,13 @@ func harness(url string, restart func()) storetest.Harness {
 		Start: func(t storetest.T) storetest.Backing {
 			cfg := pgstore.Config{URL: url, Schema: fmt.Sprintf("test_%d", schemas.Add(1)), Timeout: drill.Unhurried}
 			return storetest.Backing{
-				Open: func() baton.Store {
+				Open: func() (s baton.Store) {
 					// Many open at once, and most install a schema first: on a busy
 					// machine that may take longer than a call is given.
-					for until := time.Now().Add(drill.Patience); ; {
-						s, err := pgstore.New(t.Context(), cfg)
-						switch {
-						case err == nil:
-							return s
-						case !errors.Is(err, baton.ErrUnavailable) || time.Now().After(until):
-							t.Fatalf("open: %v", err)
-						}
+					if err := drill.Answer(func() (err error) { s, err = pgstore.New(t.Context(), cfg); return err }); err != nil {
+						t.Fatalf("open: %v", err)
 					}
+					return s
 				},
 				Restart: restart,
 			}

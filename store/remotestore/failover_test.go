@@ -19,6 +19,7 @@ import (
 	"baton"
 	"baton/api"
 	"baton/store/remotestore"
+	"baton/storetest/drill"
 )
 
 // patience is far beyond what anything here takes.
@@ -378,20 +379,12 @@ func TestSlowServer(t *testing.T) {
 	good := serve(t, newHandler(t, newMemory(t)))
 	both := openClient(t, remotestore.Config{Servers: []string{slow.URL, good.URL}, Timeout: 2 * time.Second})
 	// What is left for the other is little: this machine may be held up for longer.
-	insist := func(ask func() error) (err error) {
-		for range 10 {
-			if err = ask(); !errors.Is(err, baton.ErrUnavailable) {
-				break
-			}
-		}
-		return err
-	}
-	if err := insist(func() error { _, err := both.Leader(within(t), "g"); return err }); err != nil {
+	if err := drill.Answer(func() error { _, err := both.Leader(within(t), "g"); return err }); err != nil {
 		t.Errorf("read with one of two servers slow: %v", err)
 	}
 	// A renewal leaves the slow server in time for its lease, however patient the client.
 	renewing := openClient(t, remotestore.Config{Servers: []string{slow.URL, good.URL}, Timeout: 10 * patience})
-	err := insist(func() error {
+	err := drill.Answer(func() error {
 		_, err := renewing.Renew(within(t), "g", api.RenewRequest{NodeID: "n", InstanceID: "i", Term: 1, ExtendBy: 1000})
 		return err
 	})

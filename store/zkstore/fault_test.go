@@ -139,16 +139,8 @@ func TestOnlyServerDown(t *testing.T) {
 // waitGoesOn wants the session that places in line are bound to to be there again.
 func waitGoesOn(t *testing.T, s *zkstore.Store) {
 	t.Helper()
-	// Its timeout is short: a busy machine may take longer.
-	insistently := func(ask func() error) error {
-		for until := time.Now().Add(drill.Patience); ; <-time.After(20 * time.Millisecond) {
-			if err := ask(); !errors.Is(err, baton.ErrUnavailable) || time.Now().After(until) {
-				return err
-			}
-		}
-	}
 	var l baton.Lease
-	if err := insistently(func() (err error) {
+	if err := drill.Answer(func() (err error) {
 		l, err = s.Acquire(t.Context(), "after", baton.Candidate{NodeID: "node-holder", InstanceID: "holder"}, time.Minute)
 		return err
 	}); err != nil {
@@ -156,12 +148,12 @@ func waitGoesOn(t *testing.T, s *zkstore.Store) {
 	}
 	waiting := make(chan error, 1)
 	go func() {
-		waiting <- insistently(func() error {
+		waiting <- drill.Answer(func() error {
 			return s.Await(t.Context(), "after", baton.Candidate{NodeID: "w", InstanceID: "i"})
 		})
 	}()
 	tries := 0
-	err := insistently(func() error { tries++; return s.Release(t.Context(), l.ID()) })
+	err := drill.Answer(func() error { tries++; return s.Release(t.Context(), l.ID()) })
 	if err != nil && (tries == 1 || !errors.Is(err, baton.ErrNotLeader)) { // which one before may have done
 		t.Errorf("release after the fault: %v", err)
 	}

@@ -49,6 +49,15 @@ func Tries(t testing.TB) iter.Seq[string] {
 	}
 }
 
+// Answer asks until there is an answer. A machine that stands still for longer than a timeout has none at first.
+func Answer(ask func() error) error {
+	for until := time.Now().Add(Patience); ; <-time.After(20 * time.Millisecond) {
+		if err := ask(); !errors.Is(err, baton.ErrUnavailable) || time.Now().After(until) {
+			return err
+		}
+	}
+}
+
 // Opened is a store that was opened without an error. It is closed at the end of the test.
 func Opened[S baton.Store](t testing.TB, s S, err error) S {
 	t.Helper()
@@ -67,25 +76,15 @@ func Opened[S baton.Store](t testing.TB, s S, err error) S {
 // closed at the end of the test.
 func Insist[S baton.Store](t testing.TB, open func() (S, error)) (s S) {
 	t.Helper()
-	Eventually(t, "a store", func() bool {
-		var err error
-		s, err = open()
-		if err != nil && !errors.Is(err, baton.ErrUnavailable) {
-			t.Fatal(err)
-		}
-		return err == nil
-	})
-	return Opened(t, s, nil)
+	err := Answer(func() (err error) { s, err = open(); return err })
+	return Opened(t, s, err)
 }
 
 // Answered opens a store by a URL, with the usual timeout, until its server has answered in time: with a
 // store, or with what it has against it.
 func Answered[S baton.Store](t testing.TB, open func(context.Context, string) (S, error), url string) (s S, err error) {
 	t.Helper()
-	Eventually(t, "an answer", func() bool {
-		s, err = open(t.Context(), url)
-		return !errors.Is(err, baton.ErrUnavailable)
-	})
+	err = Answer(func() (err error) { s, err = open(t.Context(), url); return err })
 	return s, err
 }
 

@@ -43,7 +43,7 @@ func TestMemoryIsBounded(t *testing.T) {
 
 	e := newElections(clock)
 	for i := range maxElections + 100 {
-		e.granted(baton.Lease{Group: fmt.Sprint(i), Term: 1, NodeID: "n", InstanceID: "i"})
+		e.granted(baton.Lease{Group: fmt.Sprint(i), Term: 1, NodeID: "n", InstanceID: "i"}, clock.Now())
 	}
 	if n := len(e.groups); n != maxElections {
 		t.Errorf("%d elections", n)
@@ -88,31 +88,33 @@ func TestDrawnInstanceIsHandedOutOnce(t *testing.T) {
 }
 
 func TestElections(t *testing.T) {
-	e := newElections(baton.SystemClock())
+	clock := baton.SystemClock()
+	e := newElections(clock)
 	lease := func(term baton.Term, instance string, left time.Duration) baton.Lease {
 		return baton.Lease{Group: "g", Term: term, NodeID: "n", InstanceID: instance, Remaining: left}
 	}
-	if _, isNew := e.granted(lease(1, "a", time.Hour)); !isNew {
+	granted := func(l baton.Lease) (elected, bool) { return e.granted(l, clock.Now()) }
+	if _, isNew := granted(lease(1, "a", time.Hour)); !isNew {
 		t.Error("the first is new")
 	}
-	if out, isNew := e.granted(lease(1, "a", time.Hour)); isNew || out.splitBrain {
+	if out, isNew := granted(lease(1, "a", time.Hour)); isNew || out.splitBrain {
 		t.Errorf("a repeated answer: %+v, %v", out, isNew)
 	}
-	if out, _ := e.granted(lease(1, "b", time.Hour)); !out.splitBrain {
+	if out, _ := granted(lease(1, "b", time.Hour)); !out.splitBrain {
 		t.Error("one term for two instances was not noticed")
 	}
 	e.ended("g", 7, baton.Resigned) // not this one
-	if out, isNew := e.granted(lease(2, "c", 0)); !isNew || out.leaderlessKnown {
+	if out, isNew := granted(lease(2, "c", 0)); !isNew || out.leaderlessKnown {
 		t.Errorf("ended elsewhere: %+v, %v", out, isNew)
 	}
-	if out, isNew := e.granted(lease(3, "d", time.Hour)); !isNew || out.why != "EXPIRED" || !out.leaderlessKnown {
+	if out, isNew := granted(lease(3, "d", time.Hour)); !isNew || out.why != "EXPIRED" || !out.leaderlessKnown {
 		t.Errorf("expired: %+v, %v", out, isNew)
 	}
 	e.ended("g", 3, baton.Transferred)
-	if out, _ := e.granted(lease(4, "e", time.Hour)); out.why != "TRANSFERRED" || !out.leaderlessKnown {
+	if out, _ := granted(lease(4, "e", time.Hour)); out.why != "TRANSFERRED" || !out.leaderlessKnown {
 		t.Errorf("ended here: %+v", out)
 	}
-	if _, isNew := e.granted(lease(3, "d", time.Hour)); isNew {
+	if _, isNew := granted(lease(3, "d", time.Hour)); isNew {
 		t.Error("an answer that was overtaken counts as new")
 	}
 }

@@ -146,17 +146,18 @@ func (s *Service) try(ctx context.Context, group string, c Campaign, r rules) (O
 			return out, nil
 		}
 	}
+	asked := s.cfg.Clock.Now()
 	lease, err := ask(ctx, s, "campaign in group "+group, func(ctx context.Context) (baton.Lease, error) {
 		return s.store.Acquire(ctx, group, c.Candidate, c.TTL)
 	})
 	var held *baton.HeldError
 	switch {
 	case err == nil:
-		s.won(lease)
+		s.won(lease, asked)
 		out.Leads, out.Lease = true, lease
 		return out, nil
 	case errors.As(err, &held):
-		s.elections.saw(held.Lease)
+		s.elections.saw(held.Lease, asked)
 		left := held.Lease.Remaining
 		if held.RetryAfter > 0 {
 			left = held.RetryAfter
@@ -176,8 +177,8 @@ func (s *Service) outOfTurn(group string, c baton.Candidate) (left time.Duration
 }
 
 // won tells operators and metrics of a grant, once for each term.
-func (s *Service) won(lease baton.Lease) {
-	e, isNew := s.elections.granted(lease)
+func (s *Service) won(lease baton.Lease, asked time.Duration) {
+	e, isNew := s.elections.granted(lease, asked)
 	if e.splitBrain {
 		s.metrics.splitBrain.Inc()
 		s.log.Error("two instances were granted one term", "group", lease.Group, "term", lease.Term,

@@ -18,7 +18,7 @@ type elections struct {
 
 type election struct {
 	lease    baton.Lease
-	deadline time.Duration // by what the store last said
+	deadline time.Duration // by what the store last said; at the store it may be later, by what the answer took
 	why      baton.Reason  // "" while it stands
 	endedAt  time.Duration
 }
@@ -38,20 +38,21 @@ func newElections(clock baton.Clock) *elections {
 	return &elections{clock: clock, groups: map[string]*election{}}
 }
 
-// granted records that the store granted l, and reports whether this is the first time it is heard of.
-func (e *elections) granted(l baton.Lease) (elected, bool) {
+// granted records that the store, asked at the given time, granted l, and
+// reports whether this is the first time it is heard of.
+func (e *elections) granted(l baton.Lease, asked time.Duration) (elected, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := e.clock.Now()
 	g := e.groups[l.Group]
 	if g == nil {
-		e.begin(l, now)
+		e.begin(l, asked)
 		return elected{}, true
 	}
 	out := elected{previous: g.lease}
 	if g.lease.Term == l.Term {
 		out.splitBrain = g.lease.InstanceID != l.InstanceID
-		g.deadline = now + l.Remaining
+		g.deadline = max(g.deadline, asked+l.Remaining)
 		return out, false
 	}
 	if g.lease.Term > l.Term {
@@ -65,23 +66,22 @@ func (e *elections) granted(l baton.Lease) (elected, bool) {
 	default:
 		out.why = "not seen by this server"
 	}
-	e.begin(l, now)
+	e.begin(l, asked)
 	return out, true
 }
 
-// saw records the store's word on a leadership.
-func (e *elections) saw(l baton.Lease) {
+// saw records the word on a leadership of the store, asked at the given time.
+func (e *elections) saw(l baton.Lease, asked time.Duration) {
 	if !l.Held() {
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	now := e.clock.Now()
 	switch g := e.groups[l.Group]; {
 	case g == nil || g.lease.Term < l.Term:
-		e.begin(l, now)
+		e.begin(l, asked)
 	case g.lease.Term == l.Term:
-		g.deadline = max(g.deadline, now+l.Remaining)
+		g.deadline = max(g.deadline, asked+l.Remaining)
 	}
 }
 
@@ -94,9 +94,9 @@ func (e *elections) ended(group string, term baton.Term, why baton.Reason) {
 	}
 }
 
-func (e *elections) begin(l baton.Lease, now time.Duration) {
+func (e *elections) begin(l baton.Lease, asked time.Duration) {
 	if len(e.groups) >= maxElections {
 		evict(e.groups, func(g *election) time.Duration { return g.deadline })
 	}
-	e.groups[l.Group] = &election{lease: l.Clone(), deadline: now + l.Remaining}
+	e.groups[l.Group] = &election{lease: l.Clone(), deadline: asked + l.Remaining}
 }

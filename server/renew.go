@@ -14,13 +14,14 @@ import (
 // Up to the TTL that was granted an extension is always allowed, whatever the
 // policy has become since; above it the policy's bound holds.
 func (s *Service) Renew(ctx context.Context, id baton.LeaseID, extend time.Duration) (baton.Lease, error) {
+	asked := s.cfg.Clock.Now()
 	lease, err := s.renew(ctx, id, extend)
 	if err != nil {
 		s.metrics.renewFailed(err)
 		s.log.Debug("renewal refused", "group", id.Group, "node", id.NodeID, "term", id.Term, "error", err)
 		return baton.Lease{}, err
 	}
-	s.elections.saw(lease)
+	s.elections.saw(lease, asked)
 	s.roster.saw(id.Group, baton.Candidate{NodeID: lease.NodeID, InstanceID: lease.InstanceID, Metadata: lease.Metadata})
 	return lease, nil
 }

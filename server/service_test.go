@@ -1,10 +1,12 @@
 package server_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -32,7 +34,9 @@ func world(t *testing.T, f func(t *testing.T, store *memstore.Store, serve func(
 		defer func() { _ = store.Close() }()
 		f(t, store, func(s baton.Store, cfg server.Config) *server.Service {
 			cfg.Clock = boottime.Monotonic()
-			cfg.Logger = slog.New(slog.DiscardHandler)
+			if cfg.Logger == nil {
+				cfg.Logger = slog.New(slog.DiscardHandler)
+			}
 			svc, err := server.New(s, cfg)
 			if err != nil {
 				t.Fatal(err)
@@ -306,4 +310,37 @@ func TestDrawnInstanceThatWasNamedIsNotSharedOut(t *testing.T) {
 			})
 		})
 	}
+}
+
+// tardy is a store whose answer to a campaign is late on the way.
+type tardy struct {
+	*memstore.Store
+	late time.Duration
+}
+
+func (s *tardy) Acquire(ctx context.Context, group string, c baton.Candidate, ttl time.Duration) (baton.Lease, error) {
+	lease, err := s.Store.Acquire(ctx, group, c, ttl)
+	time.Sleep(s.late)
+	return lease, err
+}
+
+// A lease runs out at the store before it does by the time its grant was heard of; it ran out all the same.
+func TestLogSaysWhyTheLastOneEnded(t *testing.T) {
+	world(t, func(t *testing.T, store *memstore.Store, serve func(baton.Store, server.Config) *server.Service) {
+		slow := &tardy{Store: store, late: time.Second}
+		var log bytes.Buffer
+		svc := serve(slow, server.Config{Logger: slog.New(slog.NewJSONHandler(&log, nil))})
+		if _, err := svc.Campaign(t.Context(), "g", candidate("x", "1")); err != nil {
+			t.Fatal(err)
+		}
+		slow.late = 0
+		time.Sleep(9*time.Second + 500*time.Millisecond)
+		out, err := svc.Campaign(t.Context(), "g", candidate("y", "1"))
+		if err != nil || !out.Leads {
+			t.Fatalf("after the lease: %+v, %v", out, err)
+		}
+		if !strings.Contains(log.String(), `"previous_ended":"EXPIRED"`) {
+			t.Errorf("log: %s", &log)
+		}
+	})
 }

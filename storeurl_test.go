@@ -4,21 +4,28 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"testing"
 
 	"baton"
 )
 
-func TestOpenStoreByScheme(t *testing.T) {
-	opened := ""
-	kind := baton.StoreKind{
+// opened is the URL that the kind "test" was asked to open last. There is no way to take a kind back, so that
+// it is registered once for as many runs of the test as there are.
+var (
+	opened   string
+	testKind = baton.StoreKind{
 		Name: "test", Schemes: []string{"test", "tests"}, Form: "test://host",
 		Open: func(_ context.Context, url string) (baton.Store, error) {
 			opened = url
 			return nil, baton.ErrUnavailable
 		},
 	}
-	baton.RegisterStore(kind)
+	registerTestKind = sync.OnceFunc(func() { baton.RegisterStore(testKind) })
+)
+
+func TestOpenStoreByScheme(t *testing.T) {
+	registerTestKind()
 	for _, url := range []string{"test://h:1/p", "tests://h"} {
 		if _, err := baton.OpenStore(t.Context(), url); !errors.Is(err, baton.ErrUnavailable) || opened != url {
 			t.Errorf("%s: the kind's Open was given %q, and OpenStore said %v", url, opened, err)
@@ -31,8 +38,8 @@ func TestOpenStoreByScheme(t *testing.T) {
 		}
 	}
 	for name, k := range map[string]baton.StoreKind{
-		"a scheme twice": {Name: "other", Schemes: []string{"tests"}, Open: kind.Open},
-		"no scheme":      {Name: "other", Open: kind.Open},
+		"a scheme twice": {Name: "other", Schemes: []string{"tests"}, Open: testKind.Open},
+		"no scheme":      {Name: "other", Open: testKind.Open},
 		"no Open":        {Name: "other", Schemes: []string{"other"}},
 	} {
 		func() {

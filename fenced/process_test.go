@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -125,6 +126,17 @@ func (p *process) restart() {
 		p.t.Fatal(err)
 	}
 	p.run(u.Host)
+}
+
+// says waits until the program has said it, on stderr.
+func (p *process) says(what string) {
+	p.t.Helper()
+	eventually(p.t, "the log to say "+what, func() error {
+		if said := p.stderr.String(); !strings.Contains(said, what) {
+			return errors.New(said)
+		}
+		return nil
+	})
 }
 
 func (p *process) metric(name string) string {

@@ -112,6 +112,9 @@ func (o *options) validateListen() error {
 	return nil
 }
 
+// openTimeout is how long opening the database may take, which is no request: there may be a schema to install.
+const openTimeout = 10 * time.Second
+
 // Main runs the program until ctx ends, then lets requests that are under way
 // finish. It returns the exit status. When it serves it says so on stdout:
 // "listening on http://...".
@@ -131,7 +134,7 @@ func Main(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err != nil {
 		return complain(stderr, ExitUsage, err)
 	}
-	opening, cancel := context.WithTimeout(ctx, o.timeout)
+	opening, cancel := context.WithTimeout(ctx, max(o.timeout, openTimeout))
 	store, err := Open(opening, o.db, bool(o.fencing), o.timeout)
 	cancel()
 	if err != nil {

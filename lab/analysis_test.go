@@ -54,8 +54,12 @@ func TestMoreChecksCanFail(t *testing.T) {
 	}{
 		{"the next one begins too soon", handedOver, GapPositive, func(r *Record) { r.Events[4].At = 201 * ms }},
 		{"the next one writes too soon", handedOver, GapPositive, func(r *Record) { r.Events[3].At = 221 * ms }},
-		{"the next one never writes", handedOver, GapPositive, func(r *Record) { r.Events = r.Events[:len(r.Events)-1] }},
-		{"nobody was asked", handedOver, GapPositive, func(r *Record) { r.Faults = nil }},
+		{"the next one begins too soon, and never writes", handedOver, GapPositive, func(r *Record) {
+			r.Events[4].At = 201 * ms
+			r.Events = r.Events[:len(r.Events)-1]
+		}},
+		{"the next one never writes", handedOver, HandedOver, func(r *Record) { r.Events = r.Events[:len(r.Events)-1] }},
+		{"nobody was asked", handedOver, HandedOver, func(r *Record) { r.Faults = nil }},
 		{"it stops late", handedOver, StoppedWithin(30 * time.Millisecond), func(r *Record) { r.Events[4].At = 140 * ms }},
 		{"it leads again", handedOver, HandedOver, func(r *Record) { r.Events[6].Node = "n1" }},
 		{"nobody follows", handedOver, HandedOver, func(r *Record) { r.Events = slices.Delete(r.Events, 6, 7) }},

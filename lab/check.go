@@ -116,9 +116,10 @@ var OneByEffect = Check{"leaders_acting by effect is at most 1", Safety, func(r 
 
 // OneByBelief: the times in which nodes acted do not overlap.
 var OneByBelief = Check{"leaders_acting by belief is at most 1", Safety, func(r *Record) (bool, string) {
-	found := overlaps(r.Belief())
+	acting := r.Acting()
+	found := overlaps(acting)
 	if len(found) == 0 {
-		return true, fmt.Sprintf("%d acting intervals, none overlap", len(r.Belief()))
+		return true, fmt.Sprintf("%d acting intervals, none overlap", len(acting))
 	}
 	return false, describe(found)
 }}
@@ -211,9 +212,26 @@ func StaleSent(least int) Check {
 	}}
 }
 
-// NoneStale: no stale write was even sent: the leaders stopped in time.
+// NoneStale: no stale write was even sent: the leaders stopped in time. One that was sent
+// while the lease had time left, and stale when it arrived, was late on the way.
 var NoneStale = Check{"no stale write was sent", Safety, func(r *Record) (bool, string) {
-	return len(r.Stale()) == 0, fmt.Sprintf("%d reached the resource", len(r.Stale()))
+	late := map[refusedWrite]int{}
+	for _, e := range r.Events {
+		if e.Type != fleet.WriteRefused && e.Type != fleet.WriteFailed {
+			continue
+		}
+		if told, _ := r.leaseEnds(e.Term); e.SentAt < told {
+			late[refusedWrite{e.Term, e.Instance, e.Resource}]++
+		}
+	}
+	stale, excused := r.Stale(), 0
+	for _, f := range stale {
+		if w := (refusedWrite{f.Term, instanceOf(f.Token), f.Resource}); late[w] > 0 {
+			late[w]--
+			excused++
+		}
+	}
+	return len(stale) == excused, fmt.Sprintf("%d reached the resource, %d of them sent in time", len(stale), excused)
 }}
 
 // NumbersOnce: no number was given to two clients, and whoever asked after
@@ -307,8 +325,18 @@ var FailedOver = Check{"after every fault another leadership wrote", Shown, func
 // back still had time left. A store that opens a group too soon is not seen
 // otherwise where the old leader is dead, or stops before its lease ends.
 var NotEarly = Check{"no leader wrote before the lease before its own had ended", Safety, func(r *Record) (bool, string) {
-	var leases, early int
-	var worst float64
+	leases, early, worst := r.expiries()
+	return early == 0, fmt.Sprintf("%d leases that nobody gave back, %d cut short, by up to %.0f ms", leases, early, -worst)
+}}
+
+// Expired: there were leases that nobody gave back.
+var Expired = Check{"a lease that nobody gave back ran out", Shown, func(r *Record) (bool, string) {
+	leases, _, _ := r.expiries()
+	return leases > 0, fmt.Sprintf("%d did", leases)
+}}
+
+// expiries counts the leases that nobody gave back, and those of them before whose end the next leader wrote.
+func (r *Record) expiries() (leases, early int, worst float64) {
 	for _, next := range r.Failovers() {
 		for _, f := range r.Faults {
 			if f.Term != next.From || f.LeaseEnd == 0 || graceful(f.Kind) || f.Ended != 0 && f.Ended < f.LeaseEnd {
@@ -322,8 +350,8 @@ var NotEarly = Check{"no leader wrote before the lease before its own had ended"
 			}
 		}
 	}
-	return early == 0 && leases > 0, fmt.Sprintf("%d leases that nobody gave back, %d cut short, by up to %.0f ms", leases, early, -worst)
-}}
+	return leases, early, worst
+}
 
 // OnlyKilled: no node ended that was not killed.
 var OnlyKilled = Check{"no node ended by itself", Safety, func(r *Record) (bool, string) {

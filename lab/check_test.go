@@ -76,6 +76,13 @@ func TestChecksCanFail(t *testing.T) {
 		{"two write by turns", OneByEffect, func(r *Record) { r.Writes = append(r.Writes, late) }},
 		{"acts while the next does", OneByBelief, func(r *Record) { r.Exits[0].At = 201 * ms }},
 		{"no end is known", OneByBelief, func(r *Record) { r.Exits = nil }},
+		{"killed while the next acts", OneByBelief, func(r *Record) { r.Exits[0].At, r.Faults[0].Done = 300*ms, 201*ms }},
+		{"writes on although it knows that its lease is over", OneByBelief, func(r *Record) {
+			r.Exits = nil
+			r.Events = append(r.Events,
+				fleet.Event{At: 190 * ms, Node: "n1", Type: fleet.Overrun, Term: 1, Instance: "i1"},
+				fleet.Event{At: 230 * ms, Node: "n1", Type: fleet.WriteRefused, Term: 1, Instance: "i1", SentAt: 201 * ms})
+		}},
 		{"a stale write got in", AllStaleRefused, func(r *Record) { r.Writes = append(r.Writes, late) }},
 		{"a refusal that the resource has not logged", AllStaleRefused, func(r *Record) {
 			r.Events = append(r.Events, fleet.Event{Type: fleet.WriteRefused, Reason: "stale", Term: 1, Instance: "i1", Resource: "ticks"})
@@ -100,6 +107,11 @@ func TestChecksCanFail(t *testing.T) {
 		}},
 		{"all clocks are off by the same", Skewed, func(r *Record) { delete(r.Skew, "n2") }},
 		{"a stale write was sent", NoneStale, func(r *Record) { r.Refused = append(r.Refused, Refusal{Reason: "stale"}) }},
+		{"a stale write was sent after the lease", NoneStale, func(r *Record) { sendStale(r, 191*ms) }},
+		{"two arrived stale, one was sent in time", NoneStale, func(r *Record) {
+			sendStale(r, 189*ms)
+			r.Refused = append(r.Refused, r.Refused[0])
+		}},
 		{"two clients got one number", NumbersOnce, func(r *Record) { r.Answers[1].Seq = 2 }},
 		{"a number lower than one before", NumbersOnce, func(r *Record) { r.Answers[1].Seq = 1 }},
 		{"an accepted write is gone", NothingLost, func(r *Record) { r.Writes = slices.Delete(r.Writes, 1, 2) }},
@@ -107,7 +119,7 @@ func TestChecksCanFail(t *testing.T) {
 		{"nobody took over", FailedOver, func(r *Record) { r.Writes = r.Writes[:2] }},
 		{"nothing was done", FailedOver, func(r *Record) { r.Faults = nil }},
 		{"the next one leads before the lease has ended", NotEarly, func(r *Record) { r.Faults[0].LeaseEnd = 300 * ms }},
-		{"no lease is known to have run out", NotEarly, func(r *Record) { r.Faults[0].LeaseEnd = 0 }},
+		{"no lease is known to have run out", Expired, func(r *Record) { r.Faults[0].LeaseEnd = 0 }},
 		{"a node crashed", OnlyKilled, func(r *Record) { r.Exits[0].Killed = false }},
 		{"late", Beyond(50 * time.Millisecond), func(r *Record) { r.Writes[2].At += 60 * ms }},
 	}
@@ -158,6 +170,41 @@ func TestStaleIsByReason(t *testing.T) {
 	r.Refused = []Refusal{{Reason: "repeat"}, {Reason: "stale"}}
 	if got := len(r.Stale()); got != 1 {
 		t.Errorf("%d stale writes, want 1", got)
+	}
+}
+
+// sendStale has n1, whose lease ends at 190 ms, send a write that is refused as stale.
+func sendStale(r *Record, at int64) {
+	r.Events = append(r.Events,
+		fleet.Event{At: 92 * ms, Node: "n1", Type: fleet.Called, Term: 1, Instance: "i1", SentAt: 90 * ms, Remaining: 100 * ms},
+		fleet.Event{At: 240 * ms, Node: "n1", Type: fleet.WriteRefused, Reason: "stale", Term: 1, Instance: "i1", Resource: "ticks", SentAt: at})
+	r.Refused = append(r.Refused, Refusal{Reason: "stale", Term: 1, Token: "g/1/i1", HeldBy: "g/2/i2", Resource: "ticks"})
+}
+
+// What the machine is late with is not held against the nodes.
+func TestHeldUpIsNoFault(t *testing.T) {
+	for name, tt := range map[string]struct {
+		check  Check
+		happen func(r *Record)
+	}{
+		"a process is killed in time and gone late": {OneByBelief, func(r *Record) {
+			r.Faults[0].Done, r.Exits[0].At = 102*ms, 250*ms
+		}},
+		"work stands still when it is to stop": {OneByBelief, func(r *Record) {
+			r.Exits = nil
+			r.Events = append(r.Events,
+				fleet.Event{At: 190 * ms, Node: "n1", Type: fleet.Overrun, Term: 1, Instance: "i1"},
+				fleet.Event{At: 250 * ms, Node: "n1", Type: fleet.ActingEnded, Term: 1, Instance: "i1"})
+		}},
+		"a write is sent in time and arrives late": {NoneStale, func(r *Record) { sendStale(r, 189*ms) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := goodRecord()
+			tt.happen(r)
+			if ok, saw := tt.check.Judge(r); !ok {
+				t.Error(saw)
+			}
+		})
 	}
 }
 

@@ -87,7 +87,7 @@ func (s Setting) Leases() []Check {
 	if s.Backend.Unguarded {
 		return nil
 	}
-	return []Check{NotEarly}
+	return []Check{NotEarly, Expired}
 }
 
 // Arm is one run of a fleet.

@@ -97,6 +97,7 @@ func (s *Stage) harm(ctx context.Context, command string, args ...string) (Fault
 		break
 	}
 	f.Node, f.Term, f.Began = report.Target.NodeID, report.Target.FenceToken, report.BeganAtNS
+	f.Done = report.DoneAtNS
 	if report.HealedAfterMS != nil {
 		f.Ended = f.Began + int64(*report.HealedAfterMS*1e6)
 	}
@@ -115,6 +116,7 @@ func (s *Stage) KillRestart(ctx context.Context) error {
 	if err := s.nodes[f.Node].cmd.Process.Kill(); err != nil {
 		return fmt.Errorf("kill %s: %w", f.Node, err)
 	}
+	f.Done = fleet.Now()
 	s.record.Faults = append(s.record.Faults, f)
 	s.say("kill -9 of %s, number %d", f.Node, len(s.record.Faults))
 	if err := s.Restart(ctx, f.Node); err != nil {
@@ -179,15 +181,15 @@ func (s *Stage) PastWriteSeen() bool {
 // Slow makes everything that the backend says to the leader arrive later, until
 // another fault takes its place.
 func (s *Stage) Slow(ctx context.Context, by time.Duration) error {
-	claims := fleet.Claims(s.file.Statuses(ctx, s.http))
-	if len(claims) == 0 {
-		return errors.New("slow the leader down: nobody leads")
+	leader, err := s.leader(ctx, 0)
+	if err != nil {
+		return fmt.Errorf("slow the leader down: %w", err)
 	}
-	s.say("answers of the backend reach %s %v later", claims[0].NodeID, by)
+	s.say("answers of the backend reach %s %v later", leader.NodeID, by)
 	c := &proxy.Client{Address: s.file.Proxy, HTTP: s.http}
 	f := proxy.Trouble{DelayMS: by.Milliseconds()}.In(proxy.FromBackend)
 	f.ForMS = patience.Milliseconds()
-	return c.Set(ctx, claims[0].NodeID, f)
+	return c.Set(ctx, leader.NodeID, f)
 }
 
 // Restart starts a node again that was killed, or has ended as it was asked to.

@@ -55,8 +55,10 @@ type Fault struct {
 	Kind    string `json:"kind"`
 	Node    string `json:"node"`
 	// Term is the one that it led with.
-	Term  baton.Term `json:"term"`
-	Began int64      `json:"began_ns"`
+	Term baton.Term `json:"term"`
+	// Began is from before it was done, Done from after.
+	Began int64 `json:"began_ns"`
+	Done  int64 `json:"done_ns,omitempty"`
 	// Ended is when it was undone, 0 for what cannot be.
 	Ended int64 `json:"ended_ns,omitempty"`
 	// LeaseEnd is when the backend was going to end the lease, as far as the
@@ -173,8 +175,10 @@ func (r *Record) readEvents(paths []string) error {
 // leaseEnd is when the lease of a term ends by the last answer that its leader
 // got from its backend; where there is none, as among peers, by what the leader
 // trusted itself at its last write. 0 if nobody knows.
-func (r *Record) leaseEnd(term baton.Term) int64 {
-	var told, trusted int64
+func (r *Record) leaseEnd(term baton.Term) int64 { return cmp.Or(r.leaseEnds(term)) }
+
+// leaseEnds is leaseEnd by either.
+func (r *Record) leaseEnds(term baton.Term) (told, trusted int64) {
 	for _, e := range r.Events {
 		switch {
 		case e.Term != term || e.Remaining <= 0:
@@ -184,7 +188,7 @@ func (r *Record) leaseEnd(term baton.Term) int64 {
 			trusted = max(trusted, e.At+e.Remaining)
 		}
 	}
-	return cmp.Or(told, trusted)
+	return told, trusted
 }
 
 // readWrites reads what the resource accepted and what it makes of it itself. A

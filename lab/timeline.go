@@ -20,15 +20,11 @@ type Interval struct {
 
 // Belief are the times in which nodes acted as leaders, as they logged it
 // themselves, without those in which they were frozen: who does not run does
-// not act. A node that was killed acted until its process was seen to be gone.
+// not act. A node that was killed acted until it had been, or its process was seen to be gone.
 func (r *Record) Belief() []Interval {
-	type key struct {
-		node string
-		term baton.Term
-	}
-	open := map[key]int64{}
+	open := map[held]int64{}
 	var acting []Interval
-	end := func(k key, at int64) {
+	end := func(k held, at int64) {
 		if from, ok := open[k]; ok {
 			acting = append(acting, Interval{k.node, k.term, from, at})
 			delete(open, k)
@@ -39,13 +35,13 @@ func (r *Record) Belief() []Interval {
 	endOf := func(node string, at int64) int64 {
 		for _, x := range exits {
 			if x.Node == node && x.At >= at {
-				return x.At
+				return r.killed(node, at, x.At)
 			}
 		}
 		return r.Ended
 	}
 	for _, e := range r.Events {
-		k := key{e.Node, e.Term}
+		k := held{e.Node, e.Term}
 		switch e.Type {
 		case fleet.ActingBegan:
 			open[k] = e.At
@@ -53,11 +49,53 @@ func (r *Record) Belief() []Interval {
 			end(k, min(e.At, max(r.Ended, open[k])))
 		}
 	}
-	for _, k := range slices.SortedFunc(maps.Keys(open), func(a, b key) int { return cmp.Compare(a.term, b.term) }) {
+	for _, k := range slices.SortedFunc(maps.Keys(open), func(a, b held) int { return cmp.Compare(a.term, b.term) }) {
 		end(k, endOf(k.node, open[k]))
 	}
 	acting = slices.DeleteFunc(r.thaw(acting), func(i Interval) bool { return i.To <= i.From })
 	slices.SortFunc(acting, func(a, b Interval) int { return cmp.Compare(a.From, b.From) })
+	return acting
+}
+
+// held names a leadership by who logged it.
+type held struct {
+	node string
+	term baton.Term
+}
+
+// killed is when a node that acted at from and was gone at gone had been killed; else gone. How
+// long the machine takes to bury a process says nothing about when it last acted.
+func (r *Record) killed(node string, from, gone int64) int64 {
+	for _, f := range r.Faults {
+		if f.Kind == KindKill && f.Node == node && f.Done >= from {
+			gone = min(gone, f.Done)
+		}
+	}
+	return gone
+}
+
+// Acting is Belief, but for leaderships that have found out themselves that their work goes on past
+// their lease: they acted until the last thing that they did. Work that stands still when it is to stop,
+// with its whole machine or alone, comes to its end late and harms nobody.
+func (r *Record) Acting() []Interval {
+	overran, last := map[held]bool{}, map[held]int64{}
+	for _, e := range r.Events {
+		k := held{e.Node, e.Term}
+		switch e.Type {
+		case fleet.Overrun:
+			overran[k] = true
+		case fleet.WriteAccepted, fleet.WriteRefused, fleet.WriteFailed:
+			last[k] = max(last[k], e.SentAt)
+		case fleet.Worked:
+			last[k] = max(last[k], e.At)
+		}
+	}
+	acting := r.Belief()
+	for i, a := range acting {
+		if k := (held{a.Node, a.Term}); overran[k] {
+			acting[i].To = min(a.To, max(a.From, last[k]))
+		}
+	}
 	return acting
 }
 

@@ -107,7 +107,7 @@ func Run(t *testing.T, o Options, open func(t *testing.T) Subject) {
 }
 
 // MustFail runs the named cases, and fails t for each that a ledger with a
-// known bug passes.
+// known bug passes, thrice: where the machine stands still, one may not come to the bug.
 func MustFail(t *testing.T, o Options, open func(t *testing.T) Subject, names ...string) {
 	t.Helper()
 	for _, name := range names {
@@ -119,11 +119,13 @@ func MustFail(t *testing.T, o Options, open func(t *testing.T) Subject, names ..
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
-			if found := record(ctx, Cases()[i], open(t), o); len(found) == 0 {
-				t.Errorf("the suite does not see the bug")
-			} else {
-				t.Logf("seen: %s", found[0])
+			for range 3 {
+				if found := record(ctx, Cases()[i], open(t), o); len(found) > 0 {
+					t.Logf("seen: %s", found[0])
+					return
+				}
 			}
+			t.Errorf("the suite does not see the bug")
 		})
 	}
 }

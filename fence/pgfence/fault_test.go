@@ -43,11 +43,12 @@ func TestCommitWithoutAnswer(t *testing.T) {
 					return ledger.Append(ctx, "log", c, value, nil)
 				}
 				first = false
-				impatient, cancel := context.WithTimeout(ctx, time.Second)
+				impatient, cancel := context.WithCancel(ctx)
 				defer cancel()
 				err := ledger.Write(impatient, "log", c, func(ctx context.Context, tx pgfence.Tx) error {
 					_, err := tx.Exec(ctx, insertSQL, row("log", c, value)...)
 					server.Cut(t, cut)
+					time.AfterFunc(time.Second, cancel) // no answer comes from here on
 					return err
 				})
 				var aborted *fence.AbortedError

@@ -250,11 +250,12 @@ func adopt(ctx context.Context, resource string, t baton.Token, try func() (last
 	}
 }
 
-// wasCut: somebody has ended the connection at the server.
+// wasCut: the connection was ended at the server, by somebody, or since this process or that one stood still
+// before the commit.
 func wasCut(err error) bool {
-	const adminShutdown = "57P01"
+	const adminShutdown, idleInTransaction = "57P01", "25P03"
 	var state interface{ SQLState() string }
-	return errors.As(err, &state) && state.SQLState() == adminShutdown
+	return errors.As(err, &state) && (state.SQLState() == adminShutdown || state.SQLState() == idleInTransaction)
 }
 
 func adoption(resource string, c fence.Claim, err error) error {

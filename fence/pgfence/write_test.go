@@ -189,7 +189,7 @@ func TestErrorsOfTheEffect(t *testing.T) {
 
 // TestShorterTimeoutsStay: a session's own timeouts are shortened, never prolonged.
 func TestShorterTimeoutsStay(t *testing.T) {
-	pool := openFast(t, "statement_timeout", "3s", "idle_in_transaction_session_timeout", "1h")
+	pool := openFast(t, "statement_timeout", "8s", "idle_in_transaction_session_timeout", "1h")
 	ledger := newLedger(t, pool, pgfence.Config{Isolation: sql.LevelReadCommitted})
 	mustAdopt(t, ledger, "log", token(5, "a"))
 	for range 2 { // when the connection is new, and when it is known
@@ -197,8 +197,8 @@ func TestShorterTimeoutsStay(t *testing.T) {
 		err := ledger.Write(t.Context(), "log", fence.Unordered(token(5, "a")), func(ctx context.Context, tx pgfence.Tx) error {
 			return tx.QueryRow(ctx, "select current_setting('statement_timeout'), current_setting('idle_in_transaction_session_timeout')").Scan(&statement, &idle)
 		})
-		if err != nil || statement != "3s" || idle != "10s" {
-			t.Errorf("timeouts are %s and %s (%v), want 3s, as it was, and 10s", statement, idle, err)
+		if err != nil || statement != "8s" || idle != "10s" {
+			t.Errorf("timeouts are %s and %s (%v), want 8s, as it was, and 10s", statement, idle, err)
 		}
 	}
 }

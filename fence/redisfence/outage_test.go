@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -18,12 +17,6 @@ import (
 func once(o *redis.Options) {
 	o.MaxRetries = -1
 	o.DialerRetries = 1
-}
-
-// hurried is once for a test that waits for an answer that does not come.
-func hurried(o *redis.Options) {
-	once(o)
-	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = time.Second, time.Second, time.Second
 }
 
 func TestServerDown(t *testing.T) {
@@ -58,7 +51,7 @@ func TestServerDown(t *testing.T) {
 // The answer to a write is lost: its number is not used again, and it lands once.
 func TestLostAnswer(t *testing.T) {
 	ctx, server := t.Context(), testserver.Start(t, testserver.Redis)
-	rdb := connect(t, server.URL, hurried)
+	rdb := connect(t, server.URL, once)
 	direct := connect(t, server.Direct, nil)
 	l, a := redisfence.New(rdb), token(5, "a")
 	seq, err := fence.Adopt(ctx, l, resource, a)
@@ -85,11 +78,19 @@ func TestLostAnswer(t *testing.T) {
 					return add(ctx, c, value)
 				}
 				server.Cut(t, testserver.ToClient)
-				err := add(ctx, c, value)
+				added := make(chan error, 1)
+				go func() { added <- add(ctx, c, value) }()
+				eventually(t, "the write to land", func(ctx context.Context) error {
+					if ok, err := landed(ctx, value); !ok {
+						return errors.Join(err, errors.New("not yet"))
+					}
+					return nil
+				})
+				server.Refuse(t) // what was held back is lost
+				err := <-added
 				if err == nil {
 					t.Error("an answer came through the cut")
 				}
-				server.Refuse(t) // what was held back is lost
 				server.Heal(t)
 				return err
 			},

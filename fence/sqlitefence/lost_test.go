@@ -49,7 +49,7 @@ func TestTransactionLost(t *testing.T) {
 				t.Fatal(err)
 			}
 			err := s.Write(t.Context(), "log", fence.Unordered(a), func(ctx context.Context, tx sqlitefence.Tx) error {
-				impatient, cancel := context.WithTimeout(ctx, 20*time.Millisecond)
+				impatient, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 				defer cancel()
 				if err := interrupted(impatient, tx); !errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("interrupted: %v", err)

@@ -62,8 +62,10 @@ type nodes struct {
 	open  map[string]*Elector
 }
 
+// newNodes starts nodes that miss nobody who stands still for a second. So the tests take a while, beside each other.
 func newNodes(t *testing.T, size int) *nodes {
 	t.Helper()
+	t.Parallel()
 	n := &nodes{t: t, cable: &cable{names: map[string]string{}, cut: map[[2]string]bool{}}, peers: map[string]string{}, open: map[string]*Elector{}}
 	for i := range size {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -91,7 +93,7 @@ func newNodes(t *testing.T, size int) *nodes {
 func (n *nodes) start(id string) {
 	n.t.Helper()
 	e, err := Open(Config{
-		Group: "g", NodeID: id, Metadata: map[string]string{"of": id}, Peers: n.peers, ElectionTimeout: time.Second,
+		Group: "g", NodeID: id, Metadata: map[string]string{"of": id}, Peers: n.peers, ElectionTimeout: 3 * time.Second,
 		Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Clock: baton.SystemClock(),
 		transport: end{n.cable, id, &http.Transport{}},
 	})

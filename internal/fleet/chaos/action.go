@@ -69,7 +69,12 @@ func resignLeader(to string) action {
 	return action{name: "resign-leader", says: says, begin: func(ctx context.Context, t target) (func() error, error) {
 		ctx, cancel := context.WithTimeout(ctx, resignTimeout)
 		defer cancel()
-		return nil, fleet.Resign(ctx, t.http, t.node.HTTP, to)
+		err := fleet.Resign(ctx, t.http, t.node.HTTP, to)
+		var refusal *fleet.Refusal
+		if errors.As(err, &refusal) && refusal.Code != fleet.CodeConflict {
+			err = fmt.Errorf("%w any more: %s answers %w", errNoLeader, t.node.ID, err)
+		}
+		return nil, err
 	}}
 }
 
@@ -123,6 +128,7 @@ func perform(ctx context.Context, f *fleet.File, a action, wait time.Duration, t
 		}
 		return o.Report, err
 	}
+	o.DoneAtNS = fleet.Now()
 	o.say("%8.0f ms  %s (process %d), which led with token %d: %s", 0.0, node.ID, o.Target.PID, o.Target.FenceToken, a.says)
 	err = o.observe(ctx, f, hc, a.lasts, undo, wait)
 	return o.Report, err

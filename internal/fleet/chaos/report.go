@@ -18,8 +18,9 @@ type Report struct {
 	Target Leader `json:"target"`
 	// AlsoClaimed are other nodes that said they lead, with lower tokens.
 	AlsoClaimed []Leader `json:"also_claimed"`
-	// BeganAtNS is when it was done, on the clock of the nodes' events.
+	// BeganAtNS is from before it was done, DoneAtNS from after, on the clock of the nodes' events.
 	BeganAtNS int64 `json:"began_at_ns"`
+	DoneAtNS  int64 `json:"done_at_ns"`
 	// HealedAfterMS is when it was undone; nil for what is not.
 	HealedAfterMS *float64 `json:"healed_after_ms"`
 	// Stopped is when the target was first seen not to lead under its token any

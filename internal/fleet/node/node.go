@@ -171,7 +171,7 @@ func (n *Node) about(l *baton.Leadership, e fleet.Event) fleet.Event {
 }
 
 // moments is what work that has been told to stop is given on a busy machine, however short its lease was.
-const moments = 500 * time.Millisecond
+const moments = 2 * time.Second
 
 // overran is told that the work goes on although its lease is over. A process
 // that was frozen finds itself so when it wakes, and stops within moments; one

@@ -179,7 +179,7 @@ func TestStuckWorkEndsTheProcess(t *testing.T) {
 				if tt.stops {
 					n.end(l)
 				}
-				time.Sleep(time.Second)
+				time.Sleep(moments + time.Millisecond)
 				synctest.Wait()
 				if exited != tt.exits {
 					t.Errorf("exited: %t, want %t", exited, tt.exits)

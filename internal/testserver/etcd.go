@@ -3,8 +3,6 @@ package testserver
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -56,17 +54,4 @@ func StartEtcd(t testing.TB, members int, options ...Option) []*Server {
 	})
 	require(t, Etcd, errors.Join(errs...))
 	return servers
-}
-
-// freePort is below the ports that the kernel hands out to outgoing connections.
-func freePort() (int, error) {
-	const lowest, highest = 15000, 30000
-	for range 100 {
-		port := lowest + rand.IntN(highest-lowest)
-		l, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
-		if err == nil {
-			return port, l.Close()
-		}
-	}
-	return 0, fmt.Errorf("no free port found between %d and %d", lowest, highest)
 }

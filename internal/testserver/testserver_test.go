@@ -221,3 +221,15 @@ func TestEtcdCluster(t *testing.T) {
 		healthy(m)
 	}
 }
+
+// An address is free while nobody uses it, so it must not be given to two.
+func TestFreeAddress(t *testing.T) {
+	given := map[string]bool{}
+	for range 400 { // of 15000 ports: drawn blindly, some would be drawn twice
+		address := testserver.FreeAddress(t)
+		if given[address] {
+			t.Fatalf("%s was given to two", address)
+		}
+		given[address] = true
+	}
+}

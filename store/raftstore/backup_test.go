@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"baton"
+	"baton/internal/testserver"
 )
 
 // grant lets a new instance of a node lead a group, and reports its term.
@@ -68,7 +69,7 @@ func readBackup(t *testing.T, raw []byte) *Backup {
 // restoredServer opens a server on what a backup becomes.
 func restoredServer(t *testing.T, raw []byte, how RestoreConfig, change func(*Config)) (*Store, Config) {
 	t.Helper()
-	how.Dir, how.Address = filepath.Join(t.TempDir(), "data"), freeAddress(t)
+	how.Dir, how.Address = filepath.Join(t.TempDir(), "data"), testserver.FreeAddress(t)
 	if err := readBackup(t, raw).Restore(how); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +151,7 @@ func TestRestoredServerWaits(t *testing.T) {
 		}
 	}
 	refused(s)
-	if err := s.AddServer(t.Context(), "s2", freeAddress(t)); !errors.Is(err, errRestored) {
+	if err := s.AddServer(t.Context(), "s2", testserver.FreeAddress(t)); !errors.Is(err, errRestored) {
 		t.Errorf("added a server: %v", err)
 	}
 	if err := s.Close(); err != nil {
@@ -222,7 +223,7 @@ func TestRestoreIsRefused(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(dir, "snapshots")); err != nil {
 		t.Fatal(err)
 	}
-	if s, err := Open(t.Context(), Config{Dir: dir, Listen: freeAddress(t), Logger: testLogger()}); err == nil || !strings.Contains(err.Error(), "not to its end") {
+	if s, err := Open(t.Context(), Config{Dir: dir, Listen: testserver.FreeAddress(t), Logger: testLogger()}); err == nil || !strings.Contains(err.Error(), "not to its end") {
 		if err == nil {
 			_ = s.Close()
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -13,6 +12,8 @@ import (
 
 	"github.com/hashicorp/raft"
 	"go.uber.org/goleak"
+
+	"baton/internal/testserver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -31,17 +32,6 @@ func testLogger() *slog.Logger {
 		return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
 	return logTo(io.Discard)
-}
-
-// freeAddress is one that nobody listens on, most likely for a while.
-func freeAddress(t fataler) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("listen: %v", err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // testCluster is a cluster of real servers in this process.
@@ -70,7 +60,7 @@ func newCluster(t fataler, size int, change func(*Config)) *testCluster {
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	c := &testCluster{t: t, dir: dir, cluster: map[string]string{}, servers: map[string]*Store{}, change: change}
 	for i := range size {
-		c.cluster[fmt.Sprintf("s%d", i+1)] = freeAddress(t)
+		c.cluster[fmt.Sprintf("s%d", i+1)] = testserver.FreeAddress(t)
 	}
 	c.startAll()
 	t.Cleanup(c.stopAll)

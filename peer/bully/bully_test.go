@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"net/http"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 
 	"baton"
 	"baton/fence"
+	"baton/internal/testserver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -68,16 +68,8 @@ func newNodes(t *testing.T, size int) *nodes {
 	t.Parallel()
 	n := &nodes{t: t, cable: &cable{names: map[string]string{}, cut: map[[2]string]bool{}}, peers: map[string]string{}, open: map[string]*Elector{}}
 	for i := range size {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		id := fmt.Sprintf("n%d", i+1)
-		n.peers[id] = l.Addr().String()
-		n.cable.names[l.Addr().String()] = id
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		id, address := fmt.Sprintf("n%d", i+1), testserver.FreeAddress(t)
+		n.peers[id], n.cable.names[address] = address, id
 	}
 	for id := range n.peers {
 		n.start(id)

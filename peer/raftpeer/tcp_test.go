@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +14,7 @@ import (
 
 	"baton"
 	"baton/internal/raftnode"
+	"baton/internal/testserver"
 	"baton/storetest/drill"
 )
 
@@ -32,14 +32,7 @@ func newGroup(t *testing.T, size int) *peerGroup {
 	t.Helper()
 	g := &peerGroup{t: t, dir: t.TempDir(), peers: map[string]string{}, open: map[string]*Elector{}}
 	for i := range size {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		g.peers[fmt.Sprintf("n%d", i+1)] = l.Addr().String()
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
+		g.peers[fmt.Sprintf("n%d", i+1)] = testserver.FreeAddress(t)
 	}
 	g.startAll()
 	t.Cleanup(g.stopAll)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,6 +17,7 @@ import (
 	"time"
 
 	"baton/internal/fleet"
+	"baton/internal/testserver"
 )
 
 // TestPeersTakeOver kills the leader of three nodes that elect among
@@ -49,7 +49,7 @@ func takeOver(t *testing.T, programs, backend string, kills int) {
 	for i := range 3 {
 		id := fmt.Sprintf("n%d", i+1)
 		ids = append(ids, id)
-		peers = append(peers, id+"="+freeAddress(t))
+		peers = append(peers, id+"="+testserver.FreeAddress(t))
 	}
 	f.peers = strings.Join(peers, ",")
 	for _, id := range ids {
@@ -213,17 +213,6 @@ func (f *peerFleet) audit() {
 	if err := json.NewDecoder(resp.Body).Decode(&audit); err != nil || !audit.OK || audit.Writes == 0 {
 		f.t.Errorf("the resource's audit: %+v, %v", audit, err)
 	}
-}
-
-// freeAddress is one that nobody listens on, most likely for a while.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }() // it was only to find out
-	return l.Addr().String()
 }
 
 // The hosts of a fleet file's store are those of its nodes, and via is how one of them reaches the others.

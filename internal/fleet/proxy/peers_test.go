@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"baton/internal/fleet"
+	"baton/internal/testserver"
 )
 
 // openPeers stands between three nodes that elect among themselves; via is where
@@ -20,7 +21,7 @@ func openPeers(t *testing.T) (p *Proxy, via map[[2]string]string, peers map[stri
 		hosts = append(hosts, peers[from].Addr().String())
 		n := fleet.Node{ID: from}
 		for _, to := range ids {
-			n.Via = append(n.Via, free(t))
+			n.Via = append(n.Via, testserver.FreeAddress(t))
 			via[[2]string{from, to}] = n.Via[len(n.Via)-1]
 		}
 		f.Nodes = append(f.Nodes, n)

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"baton/internal/fleet"
+	"baton/internal/testserver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -54,20 +55,9 @@ func newBackend(t *testing.T) *backend {
 	return b
 }
 
-// free is an address that nobody listens on.
-func free(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = l.Close() }()
-	return l.Addr().String()
-}
-
 func open(t *testing.T, backend string) (p *Proxy, via string) {
 	t.Helper()
-	via = free(t)
+	via = testserver.FreeAddress(t)
 	p, err := Open(&fleet.File{Store: "http://" + backend, Nodes: []fleet.Node{{ID: "n1", Via: []string{via}}, {ID: "n2"}}})
 	if err != nil {
 		t.Fatal(err)
@@ -268,7 +258,7 @@ func TestFaultsEnd(t *testing.T) {
 
 // A backend that is not there refuses, and nothing hangs.
 func TestBackendIsGone(t *testing.T) {
-	_, via := open(t, free(t))
+	_, via := open(t, testserver.FreeAddress(t))
 	c, err := net.Dial("tcp", via)
 	if err != nil {
 		return // refused so early that it shows here

@@ -10,14 +10,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"baton"
 	"baton/internal/boottime"
+	"baton/internal/leak"
 	"baton/store/memstore"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // jumpClock is the bubble's clock, with a hand on it: jump is a pause of the
 // process or the machine, after which time has passed and no timer has fired yet.

@@ -21,11 +21,11 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"go.uber.org/goleak"
 
 	"baton"
 	"baton/fenced"
 	"baton/fenced/fencedclient"
+	"baton/internal/leak"
 	"baton/internal/testserver"
 )
 
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 		stop()
 		os.Exit(status)
 	}
-	goleak.VerifyTestMain(m)
+	leak.Main(m)
 }
 
 // process is the program running.

@@ -8,13 +8,14 @@ import (
 
 	"go.uber.org/goleak"
 
+	"baton/internal/leak"
 	"baton/lab"
 )
 
 // A run that is cut off in its second experiment is gone on with: the first is not run
 // again, and the results of both are there.
 func TestCutAndResumed(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	defer leak.None(t, goleak.IgnoreCurrent())
 	ctx, cut := context.WithCancel(t.Context())
 	defer cut()
 	ran := map[string]int{}

@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"baton/internal/leak"
 	"baton/lab"
 	"baton/lab/all"
 	"baton/lab/partition"
@@ -82,7 +83,7 @@ var quickBackends = []string{"baton", "etcd", "raft"}
 // All experiments, on a backend by leases of our own, on one of others, and among
 // peers; with -short on the first.
 func TestQuick(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	defer leak.None(t, goleak.IgnoreCurrent())
 	backends := quickBackends
 	if testing.Short() {
 		backends = backends[:1]
@@ -220,7 +221,7 @@ func written(t *testing.T, path string) {
 // An elector that trusts leases from the receipt of answers, and without a
 // margin, makes two nodes act at once. The lab sees it.
 func TestBrokenElectorIsCaught(t *testing.T) {
-	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	defer leak.None(t, goleak.IgnoreCurrent())
 	sound := partition.Experiment
 	sound.Arms = func(s lab.Setting) []lab.Arm { return partition.Experiment.Arms(s)[:1] }
 	// Where the next leader is late for want of a processor, there is nothing to see.

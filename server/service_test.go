@@ -13,15 +13,14 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"baton"
 	"baton/internal/boottime"
+	"baton/internal/leak"
 	"baton/server"
 	"baton/store/memstore"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // world is a memory store and services over it, all on the bubble's clock.
 func world(t *testing.T, f func(t *testing.T, store *memstore.Store, serve func(baton.Store, server.Config) *server.Service)) {

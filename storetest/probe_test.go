@@ -9,14 +9,13 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"go.uber.org/goleak"
-
 	"baton"
 	"baton/internal/boottime"
+	"baton/internal/leak"
 	"baton/store/memstore"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // probe is a T that a check may fail without failing the test around it.
 type probe struct {

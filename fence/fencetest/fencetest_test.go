@@ -6,14 +6,13 @@ import (
 	"sync"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"baton"
 	"baton/fence"
 	"baton/fence/fencetest"
+	"baton/internal/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // memory is fence.Memory with logs beside it.
 type memory struct {

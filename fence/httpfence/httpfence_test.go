@@ -15,15 +15,14 @@ import (
 	"sync"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"baton"
 	"baton/fence"
 	"baton/fence/fencetest"
 	"baton/fence/httpfence"
+	"baton/internal/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 const resource = "orders"
 

@@ -13,16 +13,16 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
-	"go.uber.org/goleak"
 
 	"baton"
 	"baton/fence"
 	"baton/fence/fencetest"
 	"baton/fence/pgfence"
+	"baton/internal/leak"
 	"baton/internal/testserver"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 const logSQL = `create table if not exists log (
 	id bigint generated always as identity primary key,

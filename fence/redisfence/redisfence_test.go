@@ -9,17 +9,17 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 
 	"baton"
 	"baton/fence"
 	"baton/fence/fencetest"
 	"baton/fence/redisfence"
+	"baton/internal/leak"
 	"baton/internal/testserver"
 	"baton/storetest/drill"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 const resource = "orders"
 

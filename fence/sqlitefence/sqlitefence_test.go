@@ -7,16 +7,16 @@ import (
 	"path/filepath"
 	"testing"
 
-	"go.uber.org/goleak"
 	_ "modernc.org/sqlite"
 
 	"baton"
 	"baton/fence"
 	"baton/fence/fencetest"
 	"baton/fence/sqlitefence"
+	"baton/internal/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 const insertSQL = `insert into log (resource, token, seq, value) values (?, ?, ?, ?)`
 

@@ -10,12 +10,12 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"go.uber.org/goleak"
+	"baton/internal/leak"
 
 	"baton"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // store is an owner of a feed as small as one can be: it remembers the last
 // term of each group and publishes under its lock.

@@ -7,14 +7,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"baton"
 	"baton/internal/boottime"
+	"baton/internal/leak"
 	"baton/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // plain is the least that makes a store of leases.
 type plain struct{ *Leases }

@@ -7,13 +7,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"baton"
+	"baton/internal/leak"
 	"baton/internal/storecall"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 var (
 	errLate   = errors.New("the server did not answer in time")

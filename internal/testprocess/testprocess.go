@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
+	"baton/internal/leak"
 )
 
 // Patience is far beyond what anything takes that tests wait for.
@@ -54,7 +54,7 @@ func Main(m *testing.M, tidy func(), packages ...string) int {
 		tidy()
 	}
 	if code == 0 {
-		if err := goleak.Find(); err != nil {
+		if err := leak.Find(); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}

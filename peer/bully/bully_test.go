@@ -12,14 +12,13 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"baton"
 	"baton/fence"
+	"baton/internal/leak"
 	"baton/internal/testserver"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // cable carries what nodes say to each other, unless it is cut.
 type cable struct {

@@ -7,12 +7,12 @@ import (
 	"testing"
 
 	"github.com/hashicorp/go-hclog"
-	"go.uber.org/goleak"
 
 	"baton/internal/freeze"
+	"baton/internal/leak"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 func testLogger() *slog.Logger {
 	if os.Getenv("BATON_TEST_LOG") != "" {

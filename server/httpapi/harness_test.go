@@ -14,15 +14,14 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"baton"
+	"baton/internal/leak"
 	"baton/server"
 	"baton/server/httpapi"
 	"baton/store/memstore"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // soon is far beyond what anything here takes: a test that waits this long has failed.
 const soon = 2 * time.Minute

@@ -12,9 +12,9 @@ import (
 	"time"
 
 	"github.com/hashicorp/consul/api"
-	"go.uber.org/goleak"
 
 	"baton"
+	"baton/internal/leak"
 	"baton/internal/testserver"
 	"baton/store/consulstore"
 	"baton/storetest/drill"
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	if err := flag.Set("test.parallel", "8"); err != nil {
 		panic(err)
 	}
-	goleak.VerifyTestMain(m)
+	leak.Main(m)
 }
 
 // ttl is the shortest that there is. Consul lets it last for twice as long.

@@ -5,16 +5,15 @@ import (
 	"net/url"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"baton"
+	"baton/internal/leak"
 	"baton/internal/testserver"
 	"baton/store/etcdstore"
 	"baton/storetest"
 	"baton/storetest/drill"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // endpoints are the addresses of members as clients reach them, which is where
 // they can be cut off.

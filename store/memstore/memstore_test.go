@@ -9,14 +9,13 @@ import (
 	"testing/synctest"
 	"time"
 
-	"go.uber.org/goleak"
-
 	"baton"
 	"baton/internal/boottime"
+	"baton/internal/leak"
 	"baton/store/memstore"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // jumpClock is the bubble's clock with a hand on it: after a jump time has
 // passed and no timer has fired, as after a suspend.

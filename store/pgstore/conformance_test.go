@@ -5,16 +5,15 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"baton"
+	"baton/internal/leak"
 	"baton/internal/testserver"
 	"baton/store/pgstore"
 	"baton/storetest"
 	"baton/storetest/drill"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 var schemas atomic.Int64
 

@@ -11,12 +11,12 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-	"go.uber.org/goleak"
 
+	"baton/internal/leak"
 	"baton/internal/testserver"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // testing.T and storetest.T in what is needed here.
 type fataler interface {

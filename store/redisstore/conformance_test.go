@@ -7,9 +7,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
-	"go.uber.org/goleak"
 
 	"baton"
+	"baton/internal/leak"
 	"baton/internal/testserver"
 	"baton/store/redisstore"
 	"baton/storetest"
@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) {
 	logging.Disable() // the client says on stderr how often it could not connect
-	goleak.VerifyTestMain(m)
+	leak.Main(m)
 }
 
 // prefixes counts, so that each check has one of its own.

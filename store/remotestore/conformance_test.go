@@ -6,9 +6,8 @@ import (
 	"net/http/httptest"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"baton"
+	"baton/internal/leak"
 	"baton/server"
 	"baton/server/httpapi"
 	"baton/store/memstore"
@@ -16,7 +15,7 @@ import (
 	"baton/storetest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
 

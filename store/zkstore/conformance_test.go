@@ -6,16 +6,15 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"baton"
+	"baton/internal/leak"
 	"baton/internal/testserver"
 	"baton/store/zkstore"
 	"baton/storetest"
 	"baton/storetest/drill"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 func hosts(servers ...*testserver.Server) []string {
 	var all []string

@@ -5,12 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"go.uber.org/goleak"
+	"baton/internal/leak"
 
 	"baton"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leak.Main(m) }
 
 // script builds a history by hand. Each request takes from one whole second to
 // another; its place in the order is given by those times.

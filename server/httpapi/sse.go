@@ -33,6 +33,17 @@ func (h *Handler) stream(w http.ResponseWriter, r *http.Request, f *following) e
 	case err := <-f.failed:
 		return err
 	case <-opening.C:
+		// It may have been over for long: what has come meanwhile is told in its place.
+		select {
+		case e := <-f.events:
+			first = &e
+		case err := <-f.failed:
+			return err
+		default:
+			if err := r.Context().Err(); err != nil {
+				return err
+			}
+		}
 	case <-r.Context().Done():
 		return r.Context().Err()
 	}

@@ -137,7 +137,7 @@ func (s *Store) Add(ctx context.Context, id, address string) error {
 		return err
 	}
 	if s.raft.State() != raft.Leader {
-		return s.notRaftLeader()
+		return s.notRaftLeader("add")
 	}
 	s.mu.Lock()
 	held := s.holding("add", s.clock.Now())
@@ -225,7 +225,7 @@ func (s *Store) Remove(_ context.Context, id string) error {
 func (s *Store) change(op string, f raft.IndexFuture) error {
 	err := f.Error()
 	if errors.Is(err, raft.ErrNotLeader) {
-		return s.notRaftLeader()
+		return s.notRaftLeader(op)
 	}
 	if err != nil {
 		return unavailable(op, err)
@@ -233,7 +233,9 @@ func (s *Store) change(op string, f raft.IndexFuture) error {
 	return nil
 }
 
-func (s *Store) notRaftLeader() error {
+// notRaftLeader: nothing was done, or nothing but what the same request goes on from. Whoever leads the cluster can be
+// asked: this server may have lost that only since it took the request.
+func (s *Store) notRaftLeader(op string) error {
 	address, id := s.raft.LeaderWithID()
-	return &baton.ConflictError{Reason: "not_raft_leader", Message: fmt.Sprintf("only the server that leads the cluster can do that: ask %s at %s", id, address)}
+	return &notServing{unavailable(op, fmt.Errorf("only the server that leads the cluster can do that: ask %q at %q", id, address))}
 }

@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"baton"
 	"baton/api"
 	"baton/fenced/fencedclient"
 	"baton/internal/fleet"
@@ -137,7 +138,24 @@ func eventually(t *testing.T, what string, so func() bool) {
 	testprocess.Eventually(t, what, so)
 }
 
+// revive starts again, as a supervisor would, what ended itself because it had stood still for too long.
+func (f *testFleet) revive() {
+	f.t.Helper()
+	for id, p := range f.nodes {
+		select {
+		case <-p.Ended:
+			if p.Cmd.ProcessState.ExitCode() == baton.ExitOverrun {
+				f.t.Logf("%s overran its lease, and is started again", id)
+				f.startNode(id)
+			}
+		default:
+		}
+	}
+}
+
 func (f *testFleet) statuses() map[string]fleet.Status {
+	f.t.Helper()
+	f.revive()
 	ctx, cancel := context.WithTimeout(f.t.Context(), time.Second)
 	defer cancel()
 	return f.file.Statuses(ctx, http.DefaultClient)
@@ -185,6 +203,26 @@ func (f *testFleet) chaos(args ...string) chaos.Report {
 	return r
 }
 
+// begin starts the command and returns when it has said what it did.
+func (f *testFleet) begin(args ...string) *testprocess.Process {
+	f.t.Helper()
+	for tries := 1; ; tries++ {
+		p := testprocess.Start(f.t, exec.Command(testprocess.Path("chaos"), append(args, "--fleet", f.path)...))
+		select {
+		case _, ok := <-p.Lines:
+			if ok {
+				return p
+			}
+		case <-time.After(patience):
+			f.t.Fatalf("chaos %q says nothing: %s", args, p.Errors())
+		}
+		if status := p.Wait(); status != noLeader || tries == enough {
+			f.t.Fatalf("chaos %q: exit status %d: %s", args, status, p.Said())
+		}
+		f.settled()
+	}
+}
+
 func (f *testFleet) cable() *proxy.Client {
 	return &proxy.Client{Address: f.file.Proxy, HTTP: http.DefaultClient}
 }
@@ -225,18 +263,49 @@ func (f *testFleet) event(node string, what fleet.EventType, term uint64) (fleet
 	return fleet.Event{}, false
 }
 
+// ended is when a node's work under a term had ended: as it says itself, or, of one that was held up for so long that
+// it ended its process, when that was started again.
+func (f *testFleet) ended(node string, term baton.Term) (at int64, ok bool) {
+	overran := false
+	for _, e := range f.events(node) {
+		overran = overran || e.Type == fleet.Overrun && e.Term == term
+		if e.Type == fleet.ActingEnded && e.Term == term || overran && e.Type == fleet.Started {
+			return e.At, true
+		}
+	}
+	return 0, false
+}
+
 // overlap waits until the old leader's work has ended and the new one's has
 // begun, and returns for how long both went on.
-func (f *testFleet) overlap(old chaos.Leader, successor chaos.Leader) time.Duration {
+func (f *testFleet) overlap(old, successor chaos.Leader) time.Duration {
 	f.t.Helper()
-	var ended, began fleet.Event
+	var ended int64
+	var began fleet.Event
 	eventually(f.t, "the old leader's work ends and the new one's begins", func() bool {
+		f.revive()
 		var ok1, ok2 bool
-		ended, ok1 = f.event(old.NodeID, fleet.ActingEnded, uint64(old.FenceToken))
+		ended, ok1 = f.ended(old.NodeID, old.FenceToken)
 		began, ok2 = f.event(successor.NodeID, fleet.ActingBegan, uint64(successor.FenceToken))
 		return ok1 && ok2
 	})
-	return time.Duration(ended.At - began.At)
+	return time.Duration(ended - began.At)
+}
+
+// apart reports whether the old leader's work had ended when the new one's began. If it had not, the
+// old leader must have found by itself that it went on for longer than it trusted its lease, as one does
+// that stood still meanwhile: one that trusts its lease for too long finds nothing, and that is an error.
+func (f *testFleet) apart(old, successor chaos.Leader) bool {
+	f.t.Helper()
+	o := f.overlap(old, successor)
+	if o < 0 {
+		return true
+	}
+	eventually(f.t, fmt.Sprintf("two leaders acted at once, %+v and %+v, for %v, and the first one knows why", old, successor, o), func() bool {
+		_, ok := f.event(old.NodeID, fleet.Overrun, uint64(old.FenceToken))
+		return ok
+	})
+	return false
 }
 
 func (f *testFleet) audit() fencedclient.Audit {

@@ -38,7 +38,7 @@ func TestPage(t *testing.T) {
 	// Its leases are short, as a page is to be read at once: where the machine stands still for
 	// longer than one, another leads than the page expects. The work is right each time.
 	var wrong string
-	for range 3 {
+	for range enough {
 		for _, address := range regexp.MustCompile(`127\.0\.0\.1:7[0-9]{3}`).FindAllString(string(text), -1) {
 			eventually(t, address+" is free, which the page uses", func() bool {
 				l, err := net.Listen("tcp", address)
@@ -50,7 +50,7 @@ func TestPage(t *testing.T) {
 		}
 		t.Log(wrong)
 	}
-	t.Errorf("three times something is wrong; the last time:\n%s", wrong)
+	t.Errorf("%d times something is wrong; the last time:\n%s", enough, wrong)
 }
 
 // typed types the page in, and says what is wrong with what it prints.

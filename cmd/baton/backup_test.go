@@ -72,9 +72,7 @@ func TestBackupAndRestore(t *testing.T) {
 	if lease := lead(again); lease.Term <= last.Term {
 		t.Errorf("term %d after the restore, and %d before", lease.Term, last.Term)
 	}
-	if !strings.Contains(again.Errors(), "all nodes are off") {
-		t.Errorf("the reason is not in the log: %s", again.Errors())
-	}
+	eventually(t, "the reason being in the log", func() bool { return strings.Contains(again.Errors(), "all nodes are off") })
 
 	raw, err := os.ReadFile(file)
 	if err != nil {

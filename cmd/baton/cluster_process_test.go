@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -62,12 +63,19 @@ func (c *cluster) begin() {
 	c.ready(c.ids...)
 }
 
-// freeAddress is one that nobody listens on, outside of the range that the
+// handedOut are the ports that freeAddress has named.
+var handedOut sync.Map
+
+// freeAddress is one that nobody listens on and nobody was told before, outside of the range that the
 // system takes ports for connections from: it has to be free again after a restart.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	for range 100 {
-		l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(10000+rand.IntN(20000)))
+	for range 1000 {
+		port := strconv.Itoa(10000 + rand.IntN(20000))
+		if _, known := handedOut.LoadOrStore(port, true); known {
+			continue
+		}
+		l, err := net.Listen("tcp", "127.0.0.1:"+port)
 		if err == nil {
 			defer func() { _ = l.Close() }()
 			return l.Addr().String()

@@ -74,11 +74,9 @@ func TestQuickstart(t *testing.T) {
 		t.Fatalf("%s has %d blocks of commands", quickstart, len(all))
 	}
 	for _, s := range all {
-		script.WriteString(s.commands)
-		if strings.Contains(s.commands, "baton server &") {
-			// Not on the page: on a machine that stands still a server takes longer to be ready than requests wait for it.
-			script.WriteString("until curl -sf http://127.0.0.1:7400/readyz > /dev/null; do sleep 0.1; done\n")
-		}
+		// Not on the page: on a machine that stands still a server takes longer to be ready than requests wait for it.
+		const lives, ready = ":7400/healthz\n", "until curl -sf http://127.0.0.1:7400/readyz > /dev/null; do sleep 0.1; done\n"
+		script.WriteString(strings.ReplaceAll(s.commands, lives, lives+ready))
 		script.WriteString("echo; echo " + mark + "\n")
 	}
 	bin := filepath.Join(t.TempDir(), "bin")

@@ -12,6 +12,7 @@ import (
 func TestBadUsage(t *testing.T) {
 	t.Parallel()
 	s := startServer(t)
+	strict := startServer(t, "--default-min-ttl", "20s")
 	for _, c := range []struct {
 		args []string
 		says string
@@ -61,7 +62,7 @@ func TestBadUsage(t *testing.T) {
 		{[]string{"watch", "g", "--count", "-1"}, "--count"},
 		{[]string{"group", "rename", "g"}, `"rename"`},
 		{[]string{"campaign", "g", "--server", s.url, "--ttl", "1ms"}, "TTL is 1ms"},
-		{[]string{"campaign", "g", "--server", s.url, "--ttl", "200ms"}, "want 500ms to 5m0s"},
+		{[]string{"campaign", "g", "--server", strict.url, "--ttl", "15s"}, "want 20s to 5m0s"},
 		{[]string{"campaign", "g", "--server", s.url, "--node", "no id"}, "NodeID"},
 		{[]string{"campaign", "g", "--server", s.url, "--wait", "-1s"}, "--wait"},
 		{[]string{"group", "create", "g", "--server", s.url, "--min-ttl", "9s", "--max-ttl", "1s"}, "policy.min_ttl"},

@@ -175,21 +175,22 @@ func TestHeartbeats(t *testing.T) {
 
 // The time limit is for accepting a message, not for there being none.
 func TestSilenceIsNotSlowness(t *testing.T) {
+	t.Parallel()
 	for name, http2 := range map[string]bool{"HTTP/1": false, "HTTP/2": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // most of it is silence
 			r := newRig(t, func(c *rigConfig) {
 				c.http2 = http2
 				// No shorter: it is also what the machine may stand still for while something is written.
-				c.http.WriteTimeout = time.Second
-				c.http.Heartbeat = 1500 * time.Millisecond
+				c.http.WriteTimeout = 4 * time.Second
+				c.http.Heartbeat = 5 * time.Second
 			})
 			term := r.lead("g", "a", "1", time.Minute)
 			w := r.watch("g", "")
 			defer w.close()
 			w.wantEvent(changed, term, "a")
-			r.do("POST", "/v1/groups/g/campaign", `{"node_id":"b","instance_id":"2","wait_ms":1200}`).want(200).has("leader.node_id", "a")
-			r.do("GET", "/v1/groups/g/watch?wait_ms=1200&cursor=%20", "").want(400)
+			r.do("POST", "/v1/groups/g/campaign", `{"node_id":"b","instance_id":"2","wait_ms":4500}`).want(200).has("leader.node_id", "a")
+			r.do("GET", "/v1/groups/g/watch?wait_ms=4500&cursor=%20", "").want(400)
 			for beats := 0; beats < 2; {
 				m, err := w.next()
 				if err != nil {
@@ -244,7 +245,7 @@ func TestThousandWatchersAllGetAChange(t *testing.T) {
 // A watcher that does not read is dropped; the others do not notice.
 func TestStuckWatcherDelaysNobody(t *testing.T) {
 	r := newRig(t, func(c *rigConfig) {
-		c.http.WriteTimeout = 2 * time.Second // those who read have it too, on a machine that stands still
+		c.http.WriteTimeout = 5 * time.Second // those who read have it too, on a machine that stands still
 		c.sendBuffer = 16 << 10
 	})
 	conn, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))

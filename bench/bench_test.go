@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"baton"
 )
 
 // fake is a contender in memory: whoever waits longest is next, after delay.
@@ -23,6 +25,7 @@ type fake struct {
 	mu     sync.Mutex
 	groups map[string]*fakeGroup
 	wins   []int
+	over   int // leases that are over before they are renewed
 }
 
 type fakeGroup struct {
@@ -108,6 +111,14 @@ func (f *fake) Hold(_ context.Context, group string, _ int, ttl time.Duration) (
 }
 
 func (h *fakeHolder) Renew(context.Context) (time.Time, error) {
+	h.f.mu.Lock()
+	over := h.f.over > 0
+	h.f.over--
+	h.f.mu.Unlock()
+	if over {
+		h.f.open(h.group)
+		return time.Time{}, baton.ErrNotLeader
+	}
 	time.AfterFunc(h.ttl+h.f.lag, func() { h.f.open(h.group) })
 	return time.Now().Add(h.ttl), nil
 }
@@ -132,7 +143,7 @@ func TestHandoversAreTimedFromTheResignationAndNeverToOneself(t *testing.T) {
 
 func TestCrashesAreTimedFromTheLeasesEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fake{name: "fake", lag: 7 * time.Millisecond}
+		f := &fake{name: "fake", lag: 7 * time.Millisecond, over: 3}
 		late, err := crashes(t.Context(), f, "g", 20)
 		if err != nil {
 			t.Fatal(err)

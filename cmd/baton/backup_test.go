@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"baton"
+	"baton/internal/testserver"
 	"baton/store/remotestore"
 	"baton/storetest/drill"
 )
@@ -20,7 +21,7 @@ func TestBackupAndRestore(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	file, data := filepath.Join(dir, "backup"), filepath.Join(dir, "restored")
-	peer := freeAddress(t)
+	peer := testserver.FreeAddress(t)
 	s := started(t, start(t, serverArgs("--data", filepath.Join(dir, "old"), "--peer", peer)...))
 	campaign := func(s serverProcess, timeout time.Duration) (baton.Lease, error) {
 		t.Helper()

@@ -4,18 +4,16 @@ import (
 	"cmp"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"baton/api"
+	"baton/internal/testserver"
 	"baton/store/remotestore"
 	"baton/storetest/drill"
 )
@@ -51,7 +49,7 @@ func planCluster(t *testing.T, extra ...string) *cluster {
 	c := &cluster{t: t, dir: t.TempDir(), ids: []string{"s1", "s2", "s3"}, extra: extra,
 		peer: map[string]string{}, http: map[string]string{}, servers: map[string]serverProcess{}, own: map[string][]string{}}
 	for _, id := range c.ids {
-		c.peer[id], c.http[id] = freeAddress(t), freeAddress(t)
+		c.peer[id], c.http[id] = testserver.FreeAddress(t), testserver.FreeAddress(t)
 	}
 	return c
 }
@@ -61,28 +59,6 @@ func (c *cluster) begin() {
 	c.t.Helper()
 	c.launch(c.ids...)
 	c.ready(c.ids...)
-}
-
-// handedOut are the ports that freeAddress has named.
-var handedOut sync.Map
-
-// freeAddress is one that nobody listens on and nobody was told before, outside of the range that the
-// system takes ports for connections from: it has to be free again after a restart.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	for range 1000 {
-		port := strconv.Itoa(10000 + rand.IntN(20000))
-		if _, known := handedOut.LoadOrStore(port, true); known {
-			continue
-		}
-		l, err := net.Listen("tcp", "127.0.0.1:"+port)
-		if err == nil {
-			defer func() { _ = l.Close() }()
-			return l.Addr().String()
-		}
-	}
-	t.Fatal("no free port")
-	return ""
 }
 
 func (c *cluster) list() string {

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"baton/api"
+	"baton/internal/testserver"
 )
 
 func (p *process) change(t *testing.T) api.Event {
@@ -17,7 +18,7 @@ func (p *process) change(t *testing.T) api.Event {
 // what it sees then is marked as a gap, and the terms still rise.
 func TestWatchThroughRestarts(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, "--http", freeAddress(t)) // which is nobody else's meanwhile
+	s := startServer(t, "--http", testserver.FreeAddress(t)) // which is nobody else's meanwhile
 	watch := start(t, "watch", "g", "--server", s.url, "-o", "json")
 	if e := watch.change(t); e.Type != "LEADER_LOST" || e.Gap {
 		t.Fatalf("the first event is %+v", e)
@@ -53,7 +54,7 @@ func TestWatchThroughRestarts(t *testing.T) {
 // A server that is killed leaves nobody hanging.
 func TestKilledServer(t *testing.T) {
 	t.Parallel()
-	s := startServer(t, "--http", freeAddress(t)) // which is nobody else's afterwards
+	s := startServer(t, "--http", testserver.FreeAddress(t)) // which is nobody else's afterwards
 	leader := campaign(t, s, "g", "node-1", "--ttl", "1s")
 	leader.event(t)
 	watch := start(t, "watch", "g", "--server", s.url)

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"baton/internal/testserver"
+
 	"baton"
 )
 
@@ -29,7 +31,7 @@ func refused(t *testing.T, args []string, says ...string) string {
 // alone is the arguments of a cluster of one.
 func alone(t *testing.T, dir string) []string {
 	t.Helper()
-	return serverArgs("--data", dir, "--peer", freeAddress(t))
+	return serverArgs("--data", dir, "--peer", testserver.FreeAddress(t))
 }
 
 // By default a server keeps its leases, also when it is killed.
@@ -259,7 +261,7 @@ func truncateTail(t *testing.T, path string) {
 // The first server of three says for whom it waits, and is alive and not ready meanwhile.
 func TestWaitsForTheOthersAtFirstStart(t *testing.T) {
 	t.Parallel()
-	httpAt, peers := freeAddress(t), []string{freeAddress(t), freeAddress(t)}
+	httpAt, peers := testserver.FreeAddress(t), []string{testserver.FreeAddress(t), testserver.FreeAddress(t)}
 	p := start(t, serverArgs("--cluster", "s1="+peers[0]+",s2="+peers[1], "--data", t.TempDir(), "--http", httpAt)...)
 	eventually(t, "saying for whom it waits", func() bool {
 		return strings.Contains(p.Errors(), "waiting_for=s2 address="+peers[1])
@@ -275,7 +277,7 @@ func TestWaitsForTheOthersAtFirstStart(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{{"cluster", "status"}, {"leader", "g"}} {
-		r := run(t, append(args, "--server", "http://"+httpAt+",http://"+freeAddress(t))...).wants(t, 5)
+		r := run(t, append(args, "--server", "http://"+httpAt+",http://"+testserver.FreeAddress(t))...).wants(t, 5)
 		if !strings.Contains(r.stderr, "the server is starting; its log says what it waits for") {
 			t.Errorf("%v does not say why: %s", args, r.stderr)
 		}

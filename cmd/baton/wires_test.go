@@ -13,6 +13,7 @@ import (
 
 	"baton/internal/fleet"
 	"baton/internal/fleet/proxy"
+	"baton/internal/testserver"
 )
 
 // wires are what is between the servers of a cluster: from each to each other
@@ -44,11 +45,11 @@ func (c *cluster) wire() {
 	w := &wires{t: c.t, ids: c.ids, listens: map[string]string{}, proxies: map[string]*proxy.Proxy{}, ends: map[wire]string{}, pids: map[string]int{}}
 	c.t.Cleanup(w.owned.Wait) // the servers have ended by then, and the proxies
 	for _, to := range c.ids {
-		w.listens[to] = freeAddress(c.t)
+		w.listens[to] = testserver.FreeAddress(c.t)
 		c.own[to] = append(c.own[to], "--peer", w.listens[to])
 		bundle := &fleet.File{Backend: "baton", Store: "tcp://" + w.listens[to]}
 		for _, from := range c.others(to) {
-			end := freeAddress(c.t)
+			end := testserver.FreeAddress(c.t)
 			w.ends[wire{from, to}] = end
 			bundle.Nodes = append(bundle.Nodes, fleet.Node{ID: from, Via: []string{end}})
 		}

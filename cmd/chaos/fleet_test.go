@@ -5,11 +5,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,7 +14,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -28,6 +24,7 @@ import (
 	"baton/internal/fleet/chaos"
 	"baton/internal/fleet/proxy"
 	"baton/internal/testprocess"
+	"baton/internal/testserver"
 )
 
 const (
@@ -77,7 +74,10 @@ type testFleet struct {
 func startFleet(t *testing.T, store string, fencedFlags, nodeFlags []string) *testFleet {
 	t.Helper()
 	dir := t.TempDir()
-	free := freeAddresses(t, 9)
+	var free [9]string
+	for i := range free {
+		free[i] = testserver.FreeAddress(t)
+	}
 	f := &testFleet{t: t, path: filepath.Join(dir, "fleet.json"), nodeFlags: nodeFlags, nodes: map[string]*testprocess.Process{}}
 	f.file = &fleet.File{Group: "singleton", Backend: "baton", Store: "http://" + free[0], Resource: "http://" + free[1], Proxy: free[2]}
 	for i := range 3 {
@@ -111,25 +111,6 @@ func startFleet(t *testing.T, store string, fencedFlags, nodeFlags []string) *te
 func (f *testFleet) startNode(id string) {
 	f.t.Helper()
 	f.nodes[id] = start(f.t, "node", append([]string{"-fleet", f.path, "-node-id", id, "-lease-ttl", ttl.String(), "-tick", "100ms"}, f.nodeFlags...)...)
-}
-
-// freeAddresses are taken all at once, so that they differ, and from below the
-// ports that the system gives to whoever connects.
-func freeAddresses(t *testing.T, n int) []string {
-	t.Helper()
-	var addresses []string
-	for len(addresses) < n {
-		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(20000)))
-		if errors.Is(err, syscall.EADDRINUSE) {
-			continue
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer func() { _ = l.Close() }()
-		addresses = append(addresses, l.Addr().String())
-	}
-	return addresses
 }
 
 // eventually polls until what is wanted is so.

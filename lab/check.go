@@ -213,25 +213,31 @@ func StaleSent(least int) Check {
 }
 
 // NoneStale: no stale write was even sent: the leaders stopped in time. One that was sent
-// while the lease had time left, and stale when it arrived, was late on the way.
+// while the lease had time left, and arrived when it had none, was late on the way.
 var NoneStale = Check{"no stale write was sent", Safety, func(r *Record) (bool, string) {
-	late := map[refusedWrite]int{}
+	inTime, after := map[refusedWrite]int{}, 0
 	for _, e := range r.Events {
-		if e.Type != fleet.WriteRefused && e.Type != fleet.WriteFailed {
+		stale := e.Type == fleet.WriteRefused && e.Reason == "stale"
+		if !stale && e.Type != fleet.WriteFailed {
 			continue
 		}
-		if told, _ := r.leaseEnds(e.Term); e.SentAt < told {
-			late[refusedWrite{e.Term, e.Instance, e.Resource}]++
+		switch told, _ := r.leaseEnds(e.Term); {
+		case e.SentAt < told:
+			inTime[refusedWrite{e.Term, e.Instance, e.Resource}]++
+		case stale:
+			after++
 		}
 	}
-	stale, excused := r.Stale(), 0
+	stale, late := r.Stale(), 0
 	for _, f := range stale {
-		if w := (refusedWrite{f.Term, instanceOf(f.Token), f.Resource}); late[w] > 0 {
-			late[w]--
-			excused++
+		told, _ := r.leaseEnds(f.Term)
+		w := refusedWrite{f.Term, instanceOf(f.Token), f.Resource}
+		if inTime[w] > 0 && f.At >= told-int64(maxStep) {
+			inTime[w]--
+			late++
 		}
 	}
-	return len(stale) == excused, fmt.Sprintf("%d reached the resource, %d of them sent in time", len(stale), excused)
+	return len(stale) == late && after == 0, fmt.Sprintf("%d reached the resource, %d of them late; %d were sent after the lease", len(stale), late, after)
 }}
 
 // NumbersOnce: no number was given to two clients, and whoever asked after

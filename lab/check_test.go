@@ -81,7 +81,17 @@ func TestChecksCanFail(t *testing.T) {
 			r.Exits = nil
 			r.Events = append(r.Events,
 				fleet.Event{At: 190 * ms, Node: "n1", Type: fleet.Overrun, Term: 1, Instance: "i1"},
-				fleet.Event{At: 230 * ms, Node: "n1", Type: fleet.WriteRefused, Term: 1, Instance: "i1", SentAt: 201 * ms})
+				fleet.Event{At: 250 * ms, Node: "n1", Type: fleet.ActingEnded, Term: 1, Instance: "i1", SentAt: 201 * ms})
+		}},
+		{"trusts its lease for too long, and overruns that", OneByBelief, func(r *Record) {
+			r.Exits = nil
+			r.Events = append(r.Events,
+				fleet.Event{At: 240 * ms, Node: "n1", Type: fleet.Overrun, Term: 1, Instance: "i1", Nanos: 35 * ms},
+				fleet.Event{At: 250 * ms, Node: "n1", Type: fleet.ActingEnded, Term: 1, Instance: "i1", SentAt: 90 * ms})
+		}},
+		{"overruns its lease, and never says that its work has ended", OneByBelief, func(r *Record) {
+			r.Exits[0] = Exit{Node: "n1", At: 250 * ms}
+			r.Events = append(r.Events, fleet.Event{At: 190 * ms, Node: "n1", Type: fleet.Overrun, Term: 1, Instance: "i1"})
 		}},
 		{"a stale write got in", AllStaleRefused, func(r *Record) { r.Writes = append(r.Writes, late) }},
 		{"a refusal that the resource has not logged", AllStaleRefused, func(r *Record) {
@@ -107,10 +117,15 @@ func TestChecksCanFail(t *testing.T) {
 		}},
 		{"all clocks are off by the same", Skewed, func(r *Record) { delete(r.Skew, "n2") }},
 		{"a stale write was sent", NoneStale, func(r *Record) { r.Refused = append(r.Refused, Refusal{Reason: "stale"}) }},
-		{"a stale write was sent after the lease", NoneStale, func(r *Record) { sendStale(r, 191*ms) }},
+		{"a stale write was sent after the lease", NoneStale, func(r *Record) { sendStale(r, 191*ms, 240*ms) }},
+		{"a write was stale while its lease had time left", NoneStale, func(r *Record) { sendStale(r, 100*ms, 110*ms) }},
 		{"two arrived stale, one was sent in time", NoneStale, func(r *Record) {
-			sendStale(r, 189*ms)
+			sendStale(r, 189*ms, 240*ms)
 			r.Refused = append(r.Refused, r.Refused[0])
+		}},
+		{"one is sent in time and fails, one after the lease is stale", NoneStale, func(r *Record) {
+			sendStale(r, 191*ms, 240*ms)
+			r.Events = append(r.Events, fleet.Event{At: 100 * ms, Node: "n1", Type: fleet.WriteFailed, Term: 1, Instance: "i1", Resource: "ticks", SentAt: 90 * ms})
 		}},
 		{"two clients got one number", NumbersOnce, func(r *Record) { r.Answers[1].Seq = 2 }},
 		{"a number lower than one before", NumbersOnce, func(r *Record) { r.Answers[1].Seq = 1 }},
@@ -174,11 +189,11 @@ func TestStaleIsByReason(t *testing.T) {
 }
 
 // sendStale has n1, whose lease ends at 190 ms, send a write that is refused as stale.
-func sendStale(r *Record, at int64) {
+func sendStale(r *Record, sent, refused int64) {
 	r.Events = append(r.Events,
 		fleet.Event{At: 92 * ms, Node: "n1", Type: fleet.Called, Term: 1, Instance: "i1", SentAt: 90 * ms, Remaining: 100 * ms},
-		fleet.Event{At: 240 * ms, Node: "n1", Type: fleet.WriteRefused, Reason: "stale", Term: 1, Instance: "i1", Resource: "ticks", SentAt: at})
-	r.Refused = append(r.Refused, Refusal{Reason: "stale", Term: 1, Token: "g/1/i1", HeldBy: "g/2/i2", Resource: "ticks"})
+		fleet.Event{At: refused + ms, Node: "n1", Type: fleet.WriteRefused, Reason: "stale", Term: 1, Instance: "i1", Resource: "ticks", SentAt: sent})
+	r.Refused = append(r.Refused, Refusal{At: refused, Reason: "stale", Term: 1, Token: "g/1/i1", HeldBy: "g/2/i2", Resource: "ticks"})
 }
 
 // What the machine is late with is not held against the nodes.
@@ -193,10 +208,10 @@ func TestHeldUpIsNoFault(t *testing.T) {
 		"work stands still when it is to stop": {OneByBelief, func(r *Record) {
 			r.Exits = nil
 			r.Events = append(r.Events,
-				fleet.Event{At: 190 * ms, Node: "n1", Type: fleet.Overrun, Term: 1, Instance: "i1"},
-				fleet.Event{At: 250 * ms, Node: "n1", Type: fleet.ActingEnded, Term: 1, Instance: "i1"})
+				fleet.Event{At: 240 * ms, Node: "n1", Type: fleet.Overrun, Term: 1, Instance: "i1", Nanos: 50 * ms},
+				fleet.Event{At: 250 * ms, Node: "n1", Type: fleet.ActingEnded, Term: 1, Instance: "i1", SentAt: 180 * ms})
 		}},
-		"a write is sent in time and arrives late": {NoneStale, func(r *Record) { sendStale(r, 189*ms) }},
+		"a write is sent in time and arrives late": {NoneStale, func(r *Record) { sendStale(r, 189*ms, 240*ms) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := goodRecord()
@@ -212,7 +227,7 @@ func TestBeliefLeavesOutPauses(t *testing.T) {
 	r := goodRecord()
 	r.Exits = nil
 	r.Faults = []Fault{{Kind: KindFreeze, Node: "n1", Term: 1, Began: 100 * ms, Ended: 205 * ms}}
-	r.Events = append(r.Events, fleet.Event{At: 208 * ms, Node: "n1", Type: fleet.ActingEnded, Term: 1})
+	r.Events = append(r.Events, fleet.Event{At: 208 * ms, Node: "n1", Type: fleet.ActingEnded, Term: 1, Instance: "i1"})
 	want := []Interval{{"n1", 1, 10 * ms, 100 * ms}, {"n2", 2, 200 * ms, 290 * ms}, {"n1", 1, 205 * ms, 208 * ms}}
 	if got := r.Belief(); !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)

@@ -24,6 +24,11 @@
 // write to its last. The second must never be more than one. The first may be,
 // after a pause that no program can notice in time: then the resource refuses.
 //
+// What the machine is late with is not held against nodes. One that was killed has acted
+// until then, however long it takes to be gone. One whose work was to stop and stood still has acted until it
+// did not trust its lease any more, and until its last request had left. A write that was sent under a lease, and
+// arrived after it, was late on the way.
+//
 // What a run cannot know it does not claim: the stamps of accepted writes are
 // in milliseconds, so the order of writes is taken from the resource's own
 // numbering, never from stamps.

@@ -62,6 +62,9 @@ func (r *Record) handover(f Fault, next fleet.Event) Handover {
 			first = e.SentAt
 		}
 	}
+	if stopped == 0 { // it never said so
+		stopped = r.Ended
+	}
 	h.StoppedMS, h.LastWriteMS = millis(stopped-f.Began), max(0, millis(lastSent-f.Began))
 	h.GapMS = millis(began - stopped)
 	if first > 0 && lastHeard > 0 {

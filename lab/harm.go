@@ -84,8 +84,10 @@ func (s *Stage) harm(ctx context.Context, command string, args ...string) (Fault
 	for began := time.Now(); ; {
 		var out, complaint bytes.Buffer
 		status := chaos.Main(ctx, append(line, "--fleet", s.path, "-o", "json", "--wait", limit.String()), &out, &complaint)
-		if status == 3 && time.Since(began) < limit && ctx.Err() == nil {
-			pause(ctx, 50*time.Millisecond) // nobody led, so nothing was done
+		// Nobody led, so nothing was done; or the leader has not obeyed. What is not known to be done is no fault.
+		undone := status == 3 || status == 1 && command == KindResign
+		if undone && time.Since(began) < limit && ctx.Err() == nil {
+			pause(ctx, 50*time.Millisecond)
 			continue
 		}
 		if status != 0 {
@@ -200,7 +202,7 @@ func (s *Stage) Restart(ctx context.Context, id string) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	s.record.Exits = append(s.record.Exits, Exit{Node: id, At: p.at, Killed: true})
+	s.record.Exits = append(s.record.Exits, Exit{Node: id, At: p.at, Killed: !p.gaveUp()})
 	next, err := s.launch(ctx, id)
 	if err == nil {
 		s.nodes[id] = next

@@ -52,8 +52,6 @@ func (l testLog) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// run makes quick runs. One that a fault could not be done in, for instance because its target has just
-// been unseated by the machine, is gone on with, twice at most.
 func run(t *testing.T, o lab.Options) []lab.Result {
 	t.Helper()
 	var err error
@@ -61,19 +59,15 @@ func run(t *testing.T, o lab.Options) []lab.Result {
 		t.Fatal(err)
 	}
 	o.Progress, o.Seed, o.Programs = testLog{t}, seed, programs
-	for tried := 1; ; tried++ {
-		results, err := lab.Run(t.Context(), o)
-		var missing *lab.MissingError
-		switch {
-		case err == nil:
-			return results
-		case errors.As(err, &missing) && os.Getenv("CI") != "true":
-			t.Skip(err)
-		case errors.As(err, &missing) || tried == 3:
-			t.Fatal(err)
-		}
-		t.Logf("going on after: %v", err)
+	results, err := lab.Run(t.Context(), o)
+	var missing *lab.MissingError
+	switch {
+	case errors.As(err, &missing) && os.Getenv("CI") != "true":
+		t.Skip(err)
+	case err != nil:
+		t.Fatal(err)
 	}
+	return results
 }
 
 // quickBackends are those whose experiments every run of the tests makes; the

@@ -90,7 +90,9 @@ func oneLeader(results []Result) ShownRow {
 				}
 			case OneByBelief.Name:
 				judged++
-				overlaps += len(a.Overlaps)
+				if !v.OK {
+					overlaps += max(1, len(a.Overlaps))
+				}
 			}
 		}
 	}

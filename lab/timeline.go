@@ -22,6 +22,11 @@ type Interval struct {
 // themselves, without those in which they were frozen: who does not run does
 // not act. A node that was killed acted until it had been, or its process was seen to be gone.
 func (r *Record) Belief() []Interval {
+	return r.acting(func(_ held, ended int64) int64 { return ended })
+}
+
+// acting is Belief with other ends for those whose work is known to have ended.
+func (r *Record) acting(until func(k held, ended int64) int64) []Interval {
 	open := map[held]int64{}
 	var acting []Interval
 	end := func(k held, at int64) {
@@ -41,12 +46,12 @@ func (r *Record) Belief() []Interval {
 		return r.Ended
 	}
 	for _, e := range r.Events {
-		k := held{e.Node, e.Term}
+		k := held{e.Node, e.Term, e.Instance}
 		switch e.Type {
 		case fleet.ActingBegan:
 			open[k] = e.At
 		case fleet.ActingEnded:
-			end(k, min(e.At, max(r.Ended, open[k])))
+			end(k, min(max(until(k, e.At), open[k]), max(r.Ended, open[k])))
 		}
 	}
 	for _, k := range slices.SortedFunc(maps.Keys(open), func(a, b held) int { return cmp.Compare(a.term, b.term) }) {
@@ -59,12 +64,13 @@ func (r *Record) Belief() []Interval {
 
 // held names a leadership by who logged it.
 type held struct {
-	node string
-	term baton.Term
+	node     string
+	term     baton.Term
+	instance string
 }
 
-// killed is when a node that acted at from and was gone at gone had been killed; else gone. How
-// long the machine takes to bury a process says nothing about when it last acted.
+// killed is when a node that acted at from and was gone at gone had been killed; else gone. What is killed runs
+// no more, but for a system call that it may be in; how long the machine takes to bury it says nothing about when it last acted.
 func (r *Record) killed(node string, from, gone int64) int64 {
 	for _, f := range r.Faults {
 		if f.Kind == KindKill && f.Node == node && f.Done >= from {
@@ -74,29 +80,29 @@ func (r *Record) killed(node string, from, gone int64) int64 {
 	return gone
 }
 
-// Acting is Belief, but for leaderships that have found out themselves that their work goes on past
-// their lease: they acted until the last thing that they did. Work that stands still when it is to stop,
-// with its whole machine or alone, comes to its end late and harms nobody.
+// Acting is Belief, but for leaderships that found out themselves that their work had gone on past their
+// lease, and whose work did end: they acted for as long as they trusted their lease, and until the last
+// thing that they did. Work that stands still when it is to stop, with its whole machine or
+// alone, comes to its end late and harms nobody.
 func (r *Record) Acting() []Interval {
-	overran, last := map[held]bool{}, map[held]int64{}
+	trusted, last := map[held]int64{}, map[held]int64{}
 	for _, e := range r.Events {
-		k := held{e.Node, e.Term}
+		k := held{e.Node, e.Term, e.Instance}
 		switch e.Type {
 		case fleet.Overrun:
-			overran[k] = true
-		case fleet.WriteAccepted, fleet.WriteRefused, fleet.WriteFailed:
-			last[k] = max(last[k], e.SentAt)
+			trusted[k] = max(trusted[k], e.At-e.Nanos)
 		case fleet.Worked:
 			last[k] = max(last[k], e.At)
+		case fleet.ActingEnded:
+			last[k] = max(last[k], e.SentAt)
 		}
 	}
-	acting := r.Belief()
-	for i, a := range acting {
-		if k := (held{a.Node, a.Term}); overran[k] {
-			acting[i].To = min(a.To, max(a.From, last[k]))
+	return r.acting(func(k held, ended int64) int64 {
+		if until, overran := trusted[k]; overran {
+			return min(ended, max(until, last[k]))
 		}
-	}
-	return acting
+		return ended
+	})
 }
 
 // thaw cuts out the times in which a node was frozen.
@@ -107,12 +113,13 @@ func (r *Record) thaw(acting []Interval) []Interval {
 		}
 		var parts []Interval
 		for _, i := range acting {
-			if i.Node != f.Node || i.To <= f.Began || i.From >= f.Ended {
+			began := cmp.Or(f.Done, f.Began)
+			if i.Node != f.Node || i.To <= began || i.From >= f.Ended {
 				parts = append(parts, i)
 				continue
 			}
 			before, after := i, i
-			before.To, after.From = f.Began, f.Ended
+			before.To, after.From = began, f.Ended
 			parts = append(parts, before, after)
 		}
 		acting = parts

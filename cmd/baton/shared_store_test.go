@@ -63,14 +63,15 @@ func twoServers(t *testing.T, store string) {
 	}
 
 	// The group as each of them tells it, and a policy that only one was given.
-	run(t, "group", "create", "shared-policy", "--max-ttl", "7s", "--server", first.url).wants(t, 0)
+	policy := "shared-policy-" + baton.NewInstanceID() // the store may be there since another run of the test
+	run(t, "group", "create", policy, "--max-ttl", "7s", "--server", first.url).wants(t, 0)
 	for _, s := range []serverProcess{first, second} {
 		l, err := open(s.url).Get(ctx, group)
 		if err != nil || l.NodeID != "node-1" || l.Term != led.Term() {
 			t.Fatalf("%s tells %+v, %v: want node-1 in term %d", s.url, l, err, led.Term())
 		}
 	}
-	r := run(t, "campaign", "shared-policy", "--ttl", "8s", "--server", second.url).wants(t, 2)
+	r := run(t, "campaign", policy, "--ttl", "8s", "--server", second.url).wants(t, 2)
 	if !strings.Contains(r.stderr, "7s") {
 		t.Errorf("the second server does not know the policy that the first was given: %v", r)
 	}

@@ -119,9 +119,9 @@ func MustFail(t *testing.T, o Options, open func(t *testing.T) Subject, names ..
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
-			for range 3 {
+			for try := range 3 {
 				if found := record(ctx, Cases()[i], open(t), o); len(found) > 0 {
-					t.Logf("seen: %s", found[0])
+					t.Logf("seen the %d. time: %s", try+1, found[0])
 					return
 				}
 			}

@@ -250,8 +250,8 @@ func adopt(ctx context.Context, resource string, t baton.Token, try func() (last
 	}
 }
 
-// wasCut: the connection was ended at the server, by somebody, or since this process or that one stood still
-// before the commit.
+// wasCut: the connection was ended at the server, by somebody, or because no commit followed in time, as when this
+// process stands still. Nothing was committed then.
 func wasCut(err error) bool {
 	const adminShutdown, idleInTransaction = "57P01", "25P03"
 	var state interface{ SQLState() string }

@@ -25,12 +25,13 @@ const (
 	Elected EventType = "elected"
 	// ActingBegan is stamped before the leader's work begins.
 	ActingBegan EventType = "acting_began"
-	// ActingEnded is stamped after the leader's work has returned. A node that
-	// was killed has not said it; its acting ended when it died.
+	// ActingEnded is stamped after the leader's work has returned; SentAt is when the last request
+	// had left that was to change something at the resource. A node that was killed has not said it;
+	// its acting ended when it was.
 	ActingEnded EventType = "acting_ended"
 	// Lost: the work's context has ended, for this cause.
 	Lost EventType = "lost"
-	// Overrun: the work was still going on when it must not have been.
+	// Overrun: the work was still going on when it must not have been, Nanos after it should have ended.
 	Overrun EventType = "overrun"
 	// WriteAccepted: the resource let a write in; SentAt is from before it left,
 	// Remaining is for how long the leadership would be trusted from At on.

@@ -72,7 +72,7 @@ func resignLeader(to string) action {
 		err := fleet.Resign(ctx, t.http, t.node.HTTP, to)
 		var refusal *fleet.Refusal
 		if errors.As(err, &refusal) && refusal.Code != fleet.CodeConflict {
-			err = fmt.Errorf("%w any more: %s answers %w", errNoLeader, t.node.ID, err)
+			err = fmt.Errorf("%w: %s answers %w", errUndone, t.node.ID, err)
 		}
 		return nil, err
 	}}
@@ -122,6 +122,9 @@ func perform(ctx context.Context, f *fleet.File, a action, wait time.Duration, t
 	}
 	o.began, o.BeganAtNS = time.Now(), fleet.Now()
 	undo, err := a.begin(ctx, target{fleet: f, http: hc, node: node, status: claims[0]})
+	if errors.Is(err, errUndone) {
+		return Report{Action: a.name}, err
+	}
 	if err != nil {
 		if undo != nil {
 			err = errors.Join(err, undo()) // it may have been done all the same

@@ -24,7 +24,7 @@ const (
 	exitOK = iota
 	exitFailed
 	exitUsage
-	// exitNoLeader: nobody led, so nothing was done.
+	// exitNoLeader: nobody led, or not any more, so nothing was done.
 	exitNoLeader
 	// exitUnsettled: it was done, and the fleet has not come to rest after.
 	exitUnsettled
@@ -46,8 +46,8 @@ usage: chaos kill-leader [flags]                        kill -9
 It touches only processes that the fleet file names, after checking that they are
 its nodes. Ctrl-C undoes what can be undone.
 
-Exit status: 0 done, and somebody leads; 1 failed; 2 bad usage; 3 nobody led, nothing
-done; 4 done, and the fleet has not settled in time; 130 interrupted.
+Exit status: 0 done, and somebody leads; 1 failed; 2 bad usage; 3 nobody led, or not any
+more, nothing done; 4 done, and the fleet has not settled in time; 130 interrupted.
 
 flags:
 `
@@ -181,7 +181,7 @@ func exitStatus(ctx context.Context, err error) int {
 		return exitOK
 	case errors.As(err, &wrong):
 		return exitUsage
-	case errors.Is(err, errNoLeader):
+	case errors.Is(err, errNoLeader), errors.Is(err, errUndone):
 		return exitNoLeader
 	case errors.Is(err, errUnsettled):
 		return exitUnsettled

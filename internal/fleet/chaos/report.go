@@ -12,7 +12,7 @@ import (
 )
 
 // Report says what was done to a leader and what happened after. All times
-// count from when it was done.
+// count from just before it was done.
 type Report struct {
 	Action string `json:"action"`
 	Target Leader `json:"target"`

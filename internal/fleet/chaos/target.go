@@ -15,6 +15,9 @@ import (
 // errNoLeader: nobody in the fleet says that it leads.
 var errNoLeader = errors.New("no node of the fleet says that it leads")
 
+// errUndone: who led a moment ago does not any more.
+var errUndone = errors.New("nothing was done")
+
 // askTimeout is how long a node may take to say what it is.
 const askTimeout = time.Second
 

@@ -37,6 +37,7 @@ type Node struct {
 	events   *fleet.EventLog
 	metrics  *metrics
 	resource *fencedclient.Client
+	sent     sent                // to the resource
 	exit     func(baton.Overrun) // ends the process
 
 	mu     sync.Mutex
@@ -177,9 +178,10 @@ const moments = 2 * time.Second
 // that was frozen finds itself so when it wakes, and stops within moments; one
 // whose work is stuck does not, and is ended.
 func (n *Node) overran(o baton.Overrun) {
+	at := fleet.Now() // o.By is until now
 	n.metrics.overruns.Inc()
 	n.log.Error("the work has not stopped although its lease can no longer be trusted", "term", o.Token.Term, "late", o.By, "cause", o.Cause)
-	n.events.Log(fleet.Event{Type: fleet.Overrun, Term: o.Token.Term, Instance: o.Token.InstanceID, Nanos: int64(o.By), Cause: o.Cause.Error()})
+	n.events.Log(fleet.Event{At: at, Type: fleet.Overrun, Term: o.Token.Term, Instance: o.Token.InstanceID, Nanos: int64(o.By), Cause: o.Cause.Error()})
 	if n.opt.unsafeLinger > 0 {
 		return // it was asked to
 	}

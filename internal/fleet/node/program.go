@@ -72,7 +72,7 @@ const idleConnections = 8
 func (n *Node) run(ctx context.Context, stdout io.Writer) (err error) {
 	transport := &http.Transport{MaxIdleConnsPerHost: idleConnections, IdleConnTimeout: time.Minute}
 	defer transport.CloseIdleConnections()
-	n.resource, err = fencedclient.New(n.opt.resource, &http.Client{Transport: transport})
+	n.resource, err = fencedclient.New(n.opt.resource, &http.Client{Transport: n.sent.through(transport)})
 	if err != nil {
 		return &usageError{err}
 	}

@@ -96,7 +96,7 @@ func (n *Node) end(l *baton.Leadership) {
 	n.mu.Unlock()
 	s.close()
 	n.metrics.acting.Set(0)
-	n.events.Log(n.about(l, fleet.Event{Type: fleet.ActingEnded}))
+	n.events.Log(n.about(l, fleet.Event{Type: fleet.ActingEnded, SentAt: n.sent.last.Swap(0)}))
 }
 
 // mayWrite looks at the clock, not only at whether a timer has fired.

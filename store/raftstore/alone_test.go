@@ -1,7 +1,10 @@
 package raftstore
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"net"
 	"testing"
 	"time"
 
@@ -9,9 +12,16 @@ import (
 )
 
 // A server that is alone does not wait for a leader that it cannot have: neither
-// when it begins nor when it is started again.
+// when it begins nor when it is started again. Nor does it need the network for that, where what it says to
+// itself could come late, and depose it.
 func TestLoneServerElectsItself(t *testing.T) {
-	c := newCluster(t, 1, func(cfg *Config) { cfg.ElectionTimeout = time.Minute }) // newCluster waits for less
+	c := newCluster(t, 1, func(cfg *Config) {
+		cfg.ElectionTimeout = time.Minute // newCluster waits for less
+		cfg.dial = func(_ context.Context, _, address string) (net.Conn, error) {
+			t.Errorf("a server that is alone connects to %s", address)
+			return nil, errors.ErrUnsupported
+		}
+	})
 	grant(t, c.servers["s1"], "g", "n")
 	c.stopAll()
 	c.startAll()

@@ -182,6 +182,51 @@ func TestRestoredServerWaits(t *testing.T) {
 	grant(t, openReady(t, cfg), "other", "n") // it is over for good
 }
 
+// endOfWait holds back what happens when a restored server has waited.
+type endOfWait struct {
+	baton.Clock
+	happen func()
+}
+
+func (c *endOfWait) AfterFunc(d time.Duration, f func()) func() bool {
+	if d != quarantine {
+		return c.Clock.AfterFunc(d, f)
+	}
+	c.happen = f
+	return func() bool { return true }
+}
+
+type writing func(line string)
+
+func (w writing) Write(p []byte) (int, error) { w(string(p)); return len(p), nil }
+
+// What says that a server has to wait is gone before it grants: whoever sees a grant, and restarts it, does not wait again.
+func TestRestoredServerForgetsBeforeItGrants(t *testing.T) {
+	raw, _, _ := takeBackup(t)
+	clock := &endOfWait{Clock: baton.SystemClock()}
+	var s *Store
+	forgot := false
+	log := logTo(writing(func(line string) {
+		if strings.Contains(line, "it will be waited for again") {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if forgot = true; !s.held {
+				t.Error("it grants already")
+			}
+		}
+	}))
+	s, cfg := restoredServer(t, raw, RestoreConfig{}, func(cfg *Config) { cfg.Clock, cfg.Logger = clock, log })
+	// It tells when it finds nothing to forget.
+	if err := os.Remove(filepath.Join(cfg.Dir, restoredFile)); err != nil {
+		t.Fatal(err)
+	}
+	clock.happen()
+	if !forgot {
+		t.Error("it did not forget")
+	}
+	grant(t, s, "other", "n")
+}
+
 func TestBackupThatIsNone(t *testing.T) {
 	raw, _, _ := takeBackup(t)
 	refused := func(what string, raw []byte) {

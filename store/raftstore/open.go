@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -106,25 +105,33 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	s.identity, s.disk, s.snapshots, s.teardown = id, logs, snapshots, undo
 	handler.set(s)
-	s.owned.Go(func() { s.electSelf(transport, port.Raft.Addr()) })
+	s.owned.Go(s.electSelf)
 	return s, nil
 }
 
 // electSelf makes a server that is the only voter campaign at once. By itself
-// it would first wait for the leader that it cannot have: raft has no word for
-// that, but one by which a leader makes another server campaign, and a server can say it to
-// itself. If that fails, it waits as any other.
-func (s *Store) electSelf(transport *raft.NetworkTransport, own net.Addr) {
+// it would first wait for the leader that it cannot have. If that fails, it waits as any other.
+func (s *Store) electSelf() {
 	config, err := s.configuration()
-	if err != nil || !isOnlyVoter(config, s.id()) || s.raft.State() != raft.Follower {
+	if err != nil || !isOnlyVoter(config, s.id()) {
 		return
 	}
-	header := raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(s.cfg.ID), Addr: []byte(s.cfg.address())}
-	err = transport.TimeoutNow(s.id(), raft.ServerAddress(own.String()), &raft.TimeoutNowRequest{RPCHeader: header}, &raft.TimeoutNowResponse{})
-	if err != nil {
+	if err := nudge(s.raft); err != nil {
 		s.log.Debug("could not begin the election early", "err", err)
 	}
-	transport.CloseStreams() // a server has no more to say to itself
+}
+
+// nudge has raft look at once whether it misses its leader, and stand for election if so: a timeout that has become
+// shorter is the one reason for it to look early. One that leads goes on.
+func nudge(r *raft.Raft) error {
+	usual := r.ReloadableConfig()
+	longer := usual
+	longer.HeartbeatTimeout++
+	longer.ElectionTimeout++
+	if err := r.ReloadConfig(longer); err != nil {
+		return err
+	}
+	return r.ReloadConfig(usual)
 }
 
 // begin is what an empty server does before it may vote. If its cluster has not

@@ -38,8 +38,9 @@ func (p *httpPeers) term(ctx context.Context, to raftnode.Addressee) (uint64, er
 func (p *httpPeers) call(ctx context.Context, to raftnode.Addressee, q request) (response, error) {
 	body, err := p.pass(ctx, to, q)
 	var refused *net.OpError
+	var unsent *unsent
 	switch {
-	case errors.As(err, &refused) && refused.Op == "dial", errors.Is(err, raftnode.ErrStarting), errors.Is(err, raftnode.ErrNotMeant):
+	case errors.As(err, &unsent), errors.As(err, &refused) && refused.Op == "dial", errors.Is(err, raftnode.ErrStarting), errors.Is(err, raftnode.ErrNotMeant):
 		return response{}, &notServing{unavailable(q.Op, fmt.Errorf("the leader of the cluster does not answer: %w", err))}
 	case err != nil:
 		return response{}, unavailable(q.Op, err)

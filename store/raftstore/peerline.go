@@ -49,6 +49,11 @@ const connectTime = 2 * time.Second
 
 var errBroken = errors.New("the connection broke before there was an answer")
 
+// unsent is why a question was not asked: nothing came of it.
+type unsent struct{ error }
+
+func (e *unsent) Unwrap() error { return e.error }
+
 // ask sends a question and waits for its answer: the one to this very question.
 func (l *lines) ask(ctx context.Context, to raftnode.Addressee, kind byte, body []byte) ([]byte, error) {
 	p, err := l.line(to)
@@ -61,11 +66,11 @@ func (l *lines) ask(ctx context.Context, to raftnode.Addressee, kind byte, body 
 		return nil, ctx.Err()
 	}
 	if p.err != nil {
-		return nil, p.err
+		return nil, &unsent{p.err}
 	}
 	id, answer, err := p.begin()
 	if err != nil {
-		return nil, err
+		return nil, &unsent{err}
 	}
 	heard := p.heard.Load()
 	if err := p.out.send(frame{kind, id, body}); err != nil {

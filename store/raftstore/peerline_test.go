@@ -137,13 +137,45 @@ func TestLineThatIsSilent(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-line.connected
-		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-		if _, err := l.ask(ctx, to, askTerm, nil); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("answered %v", err)
+		for asked := false; !asked; { // one that is too late to be asked says nothing of the line
+			ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+			if _, err := l.ask(ctx, to, askTerm, nil); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("answered %v", err)
+			}
+			cancel()
+			line.mu.Lock()
+			asked = line.last > 0
+			line.mu.Unlock()
 		}
-		cancel()
 		if next, err := l.line(to); err != nil || next == line {
 			t.Errorf("the same line again: %v", err)
 		}
 	}
+}
+
+// A request that never went out, because the line could not be made, is one to take to the next leader.
+func TestLineThatIsNotMade(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_ = conn.Close()
+		}
+	})
+	peers := newHTTPPeers((&net.Dialer{}).DialContext)
+	_, err = peers.call(t.Context(), raftnode.Addressee{Address: l.Addr().String()}, request{Op: "get", Group: "g"})
+	var elsewhere *notServing
+	if !errors.As(err, &elsewhere) {
+		t.Errorf("answered %v", err)
+	}
+	peers.Close()
+	_ = l.Close()
+	serving.Wait()
 }

@@ -209,10 +209,11 @@ func (s *Store) hold(r restored) {
 	s.log.Warn("restored from a backup: nothing is granted until every lease of the old cluster has run out", "from_cluster", r.From, "restored", r.At, "wait", wait)
 	s.held, s.heldUntil = true, s.clock.Now()+wait
 	s.stopHold = s.clock.AfterFunc(wait, func() {
+		// First: whoever sees a grant and restarts the server does not wait again.
+		s.forgetRestored()
 		s.mu.Lock()
 		s.held = false
 		s.mu.Unlock()
-		s.forgetRestored()
 		s.log.Info("restored from a backup: leases are granted from now on")
 	})
 }

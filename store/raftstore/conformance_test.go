@@ -8,6 +8,14 @@ import (
 	"baton/storetest"
 )
 
+// handle is a server of a cluster whose servers are closed one after the other.
+type handle struct {
+	*Store
+	c *testCluster
+}
+
+func (h handle) Close() error { return h.c.end(h.Store) }
+
 // harness gives each check a cluster of its own, whose servers are its handles.
 func harness(size int) storetest.Harness {
 	return storetest.Harness{Parallel: 8/size + 2, Start: func(t storetest.T) storetest.Backing {
@@ -16,7 +24,7 @@ func harness(size int) storetest.Harness {
 		return storetest.Backing{
 			Open: func() baton.Store {
 				next++
-				return c.servers[fmt.Sprintf("s%d", next%size+1)]
+				return handle{c.servers[fmt.Sprintf("s%d", next%size+1)], c}
 			},
 			Restart: func() { c.stopAll(); c.startAll() },
 		}

@@ -14,6 +14,7 @@ import (
 
 	"baton/internal/leak"
 	"baton/internal/testserver"
+	"baton/storetest/drill"
 )
 
 func TestMain(m *testing.M) { leak.Main(m) }
@@ -44,10 +45,11 @@ type testCluster struct {
 }
 
 // patient is for tests that are not about elections among the servers, which a
-// machine that is busy with other tests would bring about.
+// machine that stands still for seconds would bring about: a leader gives up when it has heard of nobody for half of this, and
+// asks in a fifth of it.
 func patient(cfg *Config) {
 	if len(cfg.Cluster) > 1 {
-		cfg.ElectionTimeout = 2 * time.Second
+		cfg.ElectionTimeout = 15 * time.Second
 	}
 }
 
@@ -88,7 +90,7 @@ func (c *testCluster) startAll() {
 	all := make(chan opened)
 	for id := range c.cluster {
 		go func() {
-			ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+			ctx, cancel := context.WithTimeout(context.Background(), drill.Patience)
 			defer cancel()
 			s, err := Open(ctx, c.config(id))
 			all <- opened{id, s, err}
@@ -101,6 +103,7 @@ func (c *testCluster) startAll() {
 		}
 		c.servers[o.id] = o.s
 	}
+	c.elect()
 	for id, s := range c.servers {
 		if err := c.awaitReady(s); err != nil {
 			c.t.Fatalf("server %s: %v", id, err)
@@ -108,8 +111,52 @@ func (c *testCluster) startAll() {
 	}
 }
 
+// elect has one server after the other stand for election until all follow one. By themselves they
+// would wait for an election timeout.
+func (c *testCluster) elect() {
+	c.t.Helper()
+	if len(c.cluster) == 1 {
+		return // it does so by itself
+	}
+	for until := time.Now().Add(drill.Patience); time.Now().Before(until); {
+		for _, s := range c.open() {
+			if !s.hasOtherVoters() {
+				continue // it has not heard of the others yet
+			}
+			if err := nudge(s.raft); err != nil {
+				c.t.Fatalf("server %s: %v", s.id(), err)
+			}
+			for turn := time.Now().Add(3 * time.Second); time.Now().Before(turn); <-time.After(5 * time.Millisecond) {
+				if c.led() {
+					return
+				}
+			}
+		}
+	}
+	c.t.Fatalf("nobody leads the cluster")
+}
+
+// led reports whether one server serves, and all of them know of one.
+func (c *testCluster) led() bool {
+	serves := false
+	for _, s := range c.open() {
+		if _, leader := s.raft.LeaderWithID(); leader == "" {
+			return false
+		}
+		serves = serves || s.serves()
+	}
+	return serves
+}
+
+// serves reports whether this server leads the cluster.
+func (s *Store) serves() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reign != nil && s.leads(s.reign.term)
+}
+
 func (c *testCluster) awaitReady(s *Store) error {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), drill.Patience)
 	defer cancel()
 	for {
 		err := s.Ready(ctx)
@@ -119,9 +166,37 @@ func (c *testCluster) awaitReady(s *Store) error {
 	}
 }
 
+// open are the servers that were not closed.
+func (c *testCluster) open() []*Store {
+	var open []*Store
+	for _, s := range c.servers {
+		if s.closing.Err() == nil {
+			open = append(open, s)
+		}
+	}
+	return open
+}
+
+// end closes a server. One that is to lead next has begun to when it returns; where too few are left to
+// lead, nothing is handed on. Otherwise it would be waited for in vain when the next one is closed.
+func (c *testCluster) end(s *Store) error {
+	if s.closing.Err() != nil {
+		return nil
+	}
+	if left := len(c.open()) - 1; 2*left <= len(c.cluster) {
+		return s.stop()
+	}
+	handsOn := s.serves()
+	if err := s.Close(); err != nil || !handsOn {
+		return err
+	}
+	c.elect()
+	return nil
+}
+
 func (c *testCluster) stopAll() {
 	for id, s := range c.servers {
-		if err := s.Close(); err != nil {
+		if err := c.end(s); err != nil {
 			c.t.Fatalf("close %s: %v", id, err)
 		}
 		delete(c.servers, id)

@@ -166,10 +166,16 @@ func (b *Ballot) look() {
 	}
 }
 
-// nudge makes raft's timer run out: a timeout that has become shorter is the one reason for it to look before.
+// nudge is Nudge, one at a time.
 func (b *Ballot) nudge(r *raft.Raft) error {
 	b.reload.Lock()
 	defer b.reload.Unlock()
+	return Nudge(r)
+}
+
+// Nudge has raft look at once whether it misses its leader, and stand for election if so: a timeout that has become
+// shorter is the one reason for it to look early. One that leads goes on. Two at once would undo each other.
+func Nudge(r *raft.Raft) error {
 	usual := r.ReloadableConfig()
 	longer := usual
 	longer.HeartbeatTimeout++

@@ -70,11 +70,11 @@ func TestConformanceOneMember(t *testing.T) {
 func TestConformanceThreeMembers(t *testing.T) {
 	t.Parallel()
 	members := testserver.StartEtcd(t, 3)
-	storetest.Run(t, harness(endpoints(t, members), func() {
+	storetest.Run(t, steady(harness(endpoints(t, members), func() {
 		for _, m := range members { // a rolling restart
 			m.Restart(t)
 		}
-	}))
+	})))
 }
 
 func TestConformanceBehindAFaultyNetwork(t *testing.T) {

@@ -193,20 +193,21 @@ func TestAuthentication(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := drill.Lead(t, s, "g", "i-1", time.Minute)
-	if _, err := s.Renew(ctx, l.ID(), time.Minute); err != nil {
-		t.Errorf("renew: %v", err)
-	}
-	drill.Release(t, s, l)
 	if err := s.Close(); err != nil {
 		t.Error(err)
 	}
+	mine := open(t, etcdstore.Config{Endpoints: []string{host}, Username: "ann", Password: "secret@ann", Prefix: "/mine"})
+	l := drill.Lead(t, mine, "g", "i-1", time.Minute)
+	if _, err := mine.Renew(ctx, l.ID(), time.Minute); err != nil {
+		t.Errorf("renew: %v", err)
+	}
+	drill.Release(t, mine, l)
 
 	s, err = drill.Answered(t, etcdstore.Open, "etcd://ann:secret%40ann@"+host+"/others")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Get(ctx, "g"); !errors.Is(err, baton.ErrNotAllowed) {
+	if err := drill.Answer(func() error { _, err := s.Get(ctx, "g"); return err }); !errors.Is(err, baton.ErrNotAllowed) {
 		t.Errorf("get under a prefix that is not hers: %v, want ErrNotAllowed", err)
 	}
 	if err := s.Close(); err != nil {

@@ -133,14 +133,14 @@ func TestALateGrantAfterTheLeaseWasDeleted(t *testing.T) {
 	t.Cleanup(func() { _ = late.Close() })
 	answered := make(chan error, 1)
 	go func() {
-		l, err := late.Acquire(t.Context(), "g", baton.Candidate{NodeID: "late", InstanceID: "i-0"}, 2*time.Second)
+		l, err := late.Acquire(t.Context(), "g", baton.Candidate{NodeID: "late", InstanceID: "i-0"}, 5*time.Second)
 		if err == nil {
 			err = fmt.Errorf("granted term %d", l.Term)
 		}
 		answered <- err
 	}()
 	<-g.came
-	first := drill.Lead(t, s, "g", "i-1", 2*time.Second)
+	first := drill.Lead(t, s, "g", "i-1", 5*time.Second)
 	drill.Release(t, s, first)
 	if err := c.CoordinationV1().Leases(namespace).Delete(t.Context(), "g", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
@@ -302,13 +302,12 @@ func rightsThatSuffice(t *testing.T, server *testserver.Server) {
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	var s *kubestore.Store
 	drill.Eventually(t, "the role in force", func() (ok bool) {
-		var err error
-		s, err = kubestore.Open(t.Context(), server.URL+"?context=guest&namespace="+namespace)
-		return err == nil
+		s, err := kubestore.Open(t.Context(), server.URL+"?context=guest&namespace="+namespace)
+		return err == nil && s.Close() == nil
 	})
-	t.Cleanup(func() { _ = s.Close() })
+	s, err := kubestore.New(kubestore.Config{REST: config(t, server.URL, "guest"), Namespace: namespace, Timeout: drill.Unhurried})
+	drill.Opened(t, s, err)
 	l := drill.Lead(t, s, "g", "i-1", time.Minute)
 	events := 0
 	for ev, err := range s.Watch(t.Context(), "g", "") {

@@ -158,12 +158,13 @@ func TestCommitWithoutAnswer(t *testing.T) {
 		t.Helper()
 		for range drill.Tries(t) {
 			// The connection is made and the statements are prepared: what is lost is the answer to the request.
+			var begun time.Time
 			drill.Eventually(t, "a connection", func() bool {
+				begun = time.Now()
 				_, first := s.Acquire(ctx, "other", a, time.Minute)
 				_, second := s.Renew(ctx, unknown, time.Minute)
 				return first == nil && errors.Is(second, baton.ErrNotLeader) && errors.Is(s.Release(ctx, unknown), baton.ErrNotLeader)
 			})
-			begun := time.Now()
 			server.Cut(t, testserver.ToClient)
 			wantKind(t, what+" without an answer", call(), baton.ErrUnavailable)
 			took := time.Since(begun)
@@ -218,7 +219,21 @@ func TestNothingIsAcknowledgedWithoutTheSynchronousStandby(t *testing.T) {
 		o.exec(`SELECT pg_reload_conf()`)
 		drill.Eventually(t, "the setting", func() bool { return ask[string](o, `SHOW synchronous_standby_names`) == name })
 	}
+	o.exec(`CREATE TABLE probe ()`)
 	standby("ghost")
+	// Commits begin to wait when another process of the server's has read the setting, too.
+	writing, stop := context.WithCancel(t.Context())
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for writing.Err() == nil {
+			_, _ = o.raw.Exec(writing, `INSERT INTO probe DEFAULT VALUES`)
+		}
+	})
+	drill.Eventually(t, "a commit that waits", func() bool {
+		return ask[int](o, `SELECT count(*) FROM pg_stat_activity WHERE wait_event = 'SyncRep'`) > 0
+	})
+	stop()
+	writer.Wait()
 	_, err := s.Acquire(t.Context(), "g", candidate("a"), baton.MaxTTL)
 	wantKind(t, "acquire", err, baton.ErrUnavailable)
 	_, err = s.Renew(t.Context(), l.ID(), time.Minute)

@@ -116,22 +116,9 @@ func (s *Store) electSelf() {
 	if err != nil || !isOnlyVoter(config, s.id()) {
 		return
 	}
-	if err := nudge(s.raft); err != nil {
+	if err := raftnode.Nudge(s.raft); err != nil {
 		s.log.Debug("could not begin the election early", "err", err)
 	}
-}
-
-// nudge has raft look at once whether it misses its leader, and stand for election if so: a timeout that has become
-// shorter is the one reason for it to look early. One that leads goes on.
-func nudge(r *raft.Raft) error {
-	usual := r.ReloadableConfig()
-	longer := usual
-	longer.HeartbeatTimeout++
-	longer.ElectionTimeout++
-	if err := r.ReloadConfig(longer); err != nil {
-		return err
-	}
-	return r.ReloadConfig(usual)
 }
 
 // begin is what an empty server does before it may vote. If its cluster has not

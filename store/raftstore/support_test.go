@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"baton/internal/leak"
+	"baton/internal/raftnode"
 	"baton/internal/testserver"
 	"baton/storetest/drill"
 )
@@ -123,7 +124,7 @@ func (c *testCluster) elect() {
 			if !s.hasOtherVoters() {
 				continue // it has not heard of the others yet
 			}
-			if err := nudge(s.raft); err != nil {
+			if err := raftnode.Nudge(s.raft); err != nil {
 				c.t.Fatalf("server %s: %v", s.id(), err)
 			}
 			for turn := time.Now().Add(3 * time.Second); time.Now().Before(turn); <-time.After(5 * time.Millisecond) {

@@ -206,8 +206,11 @@ func (c *exchangeConn) Read(b []byte) (int, error) {
 	return n, err
 }
 
+// grace is for what has arrived, and was not read because this process did not run.
+const grace = 5 * time.Millisecond
+
 // interrupt ends an exchange that is under way.
-func (c *exchangeConn) interrupt() { _ = c.SetDeadline(time.Unix(1, 0)) }
+func (c *exchangeConn) interrupt() { _ = c.SetDeadline(time.Now().Add(grace)) }
 
 // alive reports whether the server has neither closed the connection nor said
 // anything that nobody asked for.

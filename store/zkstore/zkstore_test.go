@@ -245,7 +245,7 @@ func TestOpenWhereNobodyIs(t *testing.T) {
 func TestAFreshObserverCountsAWholeTTL(t *testing.T) {
 	t.Parallel()
 	s, another := one(t, "/fresh")
-	l := lead(t, s, "g", "i-1", 2*time.Second)
+	l := lead(t, s, "g", "i-1", 5*time.Second)
 	fresh := another()
 	before := time.Now()
 	var held *baton.HeldError

@@ -159,7 +159,7 @@ func crashes(ctx context.Context, c contender, group string, n int) ([]time.Dura
 // crashOne takes another group when the lease was over before its last renewal, as on a machine that stood still meanwhile.
 func crashOne(ctx context.Context, c contender, group string, client int) (late time.Duration, err error) {
 	late, err = crashIn(ctx, c, group, client)
-	for try := 2; errors.Is(err, baton.ErrNotLeader); try++ {
+	for try := 2; try <= 5 && errors.Is(err, baton.ErrNotLeader); try++ {
 		late, err = crashIn(ctx, c, fmt.Sprintf("%s-try-%d", group, try), client)
 	}
 	return late, err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"sync"
 	"testing"
 	"time"
@@ -155,27 +156,13 @@ func TestLineThatIsSilent(t *testing.T) {
 
 // A request that never went out, because the line could not be made, is one to take to the next leader.
 func TestLineThatIsNotMade(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var serving sync.WaitGroup
-	serving.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_ = conn.Close()
-		}
-	})
+	stranger := httptest.NewServer(http.NotFoundHandler()) // where no lines are made
+	defer stranger.Close()
 	peers := newHTTPPeers((&net.Dialer{}).DialContext)
-	_, err = peers.call(t.Context(), raftnode.Addressee{Address: l.Addr().String()}, request{Op: "get", Group: "g"})
+	defer peers.Close()
+	_, err := peers.call(t.Context(), raftnode.Addressee{Address: stranger.Listener.Addr().String()}, request{Op: "get", Group: "g"})
 	var elsewhere *notServing
 	if !errors.As(err, &elsewhere) {
 		t.Errorf("answered %v", err)
 	}
-	peers.Close()
-	_ = l.Close()
-	serving.Wait()
 }

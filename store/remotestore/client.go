@@ -92,13 +92,8 @@ func (c *Client) Campaign(ctx context.Context, group string, req api.CampaignReq
 		}
 		return nil
 	})
-	unsure = unsure && req.Wait == 0 // waiting in line takes nothing that an earlier attempt could have got
-	if unsure && err == nil && !out.IsLeader {
-		// That another holds it is an answer, too.
-		_, err = out.Lease(group)
-		out = api.CampaignResponse{}
-	}
-	return out, settle(k.op, unsure, err, nil)
+	// Waiting in line takes nothing that an earlier attempt could have got.
+	return out, settle(k.op, unsure && req.Wait == 0, err, nil)
 }
 
 // Renew extends a leadership.

@@ -86,14 +86,6 @@ func TestLostAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	late := candidate("late")
-	losing(func() {
-		_, err := store.Acquire(ctx, "g", late, time.Minute)
-		wantUnavailable(t, "acquire, and be told of another that holds it by now", err)
-	})
-	if _, err := store.Acquire(ctx, "g", late, time.Minute); !errors.Is(err, baton.ErrHeld) {
-		t.Errorf("acquire what is held, nothing lost: %v: want ErrHeld", err)
-	}
 	ending := baton.Ending{Reason: baton.SteppedDown, Note: "test", Immediate: true}
 	losing(func() {
 		if err := store.End(ctx, "g", lease.Term, ending); err != nil {
